@@ -1,0 +1,124 @@
+"""From a config to a problem: load, partition, make the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedstein.config import Config, DataConfig
+from fedstein.data import Dataset, Examples, class_pairs, dirichlet, from_indices, iid, load_source
+from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
+from fedstein.errors import UserError
+from fedstein.inference import GaussianPrior
+from fedstein.methods import DSVGD
+from fedstein.models import DenseStack, TorchModule
+from fedstein.problem import Metrics, Problem
+from fedstein.streams import stream
+
+__all__ = ["build_problem"]
+
+
+def build_problem(config: Config) -> Problem:
+    """The problem that a config describes."""
+    if config.data.name.startswith("synthetic"):
+        return _synthetic(config)
+    dataset = load_source(config.data.name, Path(config.data.path) if config.data.path else None)
+    train, validation = _hold_out(dataset, config)
+    if config.evaluation.split == "validation" and validation is None:
+        raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
+    parts = _partition(train.y, config.data, stream(config.seed, "partition"))
+    agents = [train.take(part) for part in parts]
+    test = dataset.test if config.evaluation.split == "test" or validation is None else validation
+    sizes = [dataset.train.x[0].numel(), *config.model.hidden, dataset.classes]
+    stack = DenseStack(sizes, config.model.activation, config.model.precision)
+    if config.model.features is not None:
+        stack, agents, test = _last_layer(stack, agents, test, config)
+    return Problem(
+        model=stack,
+        agents=agents,
+        prior=GaussianPrior(config.prior.std),
+        init=config.prior.init,
+        test=test,
+        ece_bins=config.evaluation.ece_bins,
+    )
+
+
+def _hold_out(dataset: Dataset, config: Config) -> tuple[Examples, Examples | None]:
+    """The training examples without the validation ones, which are the same for every seed."""
+    count = config.data.validation
+    if count == 0:
+        return dataset.train, None
+    if count >= len(dataset.train):
+        raise UserError(f"The 'data.validation' must be below the {len(dataset.train)} training examples. Got {count}.")
+    order = torch.randperm(len(dataset.train), generator=stream(0, "validation"))
+    return dataset.train.take(order[count:]), dataset.train.take(order[:count])
+
+
+def _partition(labels: Tensor, data: DataConfig, generator: torch.Generator) -> list[Tensor]:
+    if data.partition == "iid":
+        return iid(labels, data.agents, data.examples, generator)
+    if data.partition == "class-pairs":
+        return class_pairs(labels, data.agents, data.examples, generator)
+    if data.partition == "dirichlet":
+        return dirichlet(labels, data.agents, data.examples, data.concentration, generator)
+    if data.indices is None:
+        raise UserError("The 'data.indices' must name a JSON file when data.partition is 'indices'. Got nothing.")
+    try:
+        lists = json.loads(Path(data.indices).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read 'data.indices' {data.indices} as JSON: {error}.") from error
+    whole = isinstance(lists, list) and all(
+        isinstance(part, list) and all(type(i) is int for i in part) for part in lists
+    )
+    if not whole or len(lists) != data.agents:
+        raise UserError(f"The file {data.indices} must be {data.agents} lists of whole numbers, one for each agent.")
+    return from_indices(labels, lists)
+
+
+def _last_layer(
+    stack: DenseStack, agents: list[Examples], test: Examples, config: Config
+) -> tuple[DenseStack, list[Examples], Examples]:
+    """A last layer on features frozen from an earlier run (the letter's unlearning study)."""
+    from fedstein.runs import load_particles
+
+    assert config.model.features is not None
+    particle = load_particles(Path(config.model.features))[0]
+    if len(particle) != stack.dim or not config.model.hidden:
+        raise UserError(
+            f"The run 'model.features' {config.model.features} must be of the same network as model.hidden, "
+            f"with {stack.dim} parameters and a hidden layer. It has {len(particle)}."
+        )
+
+    def frozen(data: Examples) -> Examples:
+        return Examples(stack.features(particle, data.x), data.y)
+
+    last = DenseStack(stack.sizes[-2:], config.model.activation, config.model.precision)
+    return last, [frozen(data) for data in agents], frozen(test)
+
+
+def _synthetic(config: Config) -> Problem:
+    """A problem with a known posterior; particles start as draws of the prior."""
+    if config.data.name == "synthetic-mixture":
+        mixture = MixtureAgents.two()
+        method = config.method
+        bandwidth = method.kde_bandwidth if isinstance(method, DSVGD) else DSVGD().kde_bandwidth
+
+        def distance(particles: Tensor) -> Metrics:
+            return {
+                "total_variation": mixture.total_variation(particles, bandwidth),
+                "smoothing_floor": mixture.smoothing_floor(len(particles), bandwidth),
+            }
+
+        model = TorchModule(mixture.module(), negative)
+        return Problem(model, list(mixture.agents), mixture.prior, init="prior", exact=distance)
+    gaussian = GaussianMean.draw(
+        config.data.agents, config.data.examples or 20, 3, stream(config.seed, "synthetic"), std=config.prior.std
+    )
+    counted = getattr(config.method, "likelihood", "mean")
+    model = TorchModule(gaussian.module(), negative)
+    return Problem(
+        model, list(gaussian.agents), gaussian.prior, init="prior", exact=lambda p: gaussian.errors(p, counted)
+    )

@@ -1,0 +1,50 @@
+"""`fedstein data list` and `fedstein data get`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fedstein.cli.output import JsonOption, console, print_json
+from fedstein.data import SOURCES, find_fashion_mnist, get_fashion_mnist
+from fedstein.errors import UserError, nearest
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Look for data sets, and get them.")
+
+
+@app.command("list")
+def list_sources(json: JsonOption = False) -> None:
+    """List the sources, and where Fashion-MNIST is on this machine."""
+    place = find_fashion_mnist()
+    rows: list[dict[str, Any]] = [
+        {"name": name, "about": about, "ready": place is not None if name == "fashion-mnist" else name != "npz"}
+        for name, about in SOURCES.items()
+    ]
+    if json:
+        print_json({"sources": rows, "fashion_mnist": None if place is None else str(place)})
+        return
+    table = Table("name", "ready", "what it is")
+    for row in rows:
+        table.add_row(row["name"], "yes" if row["ready"] else "-", row["about"])
+    console.print(table)
+    console.print(f"Fashion-MNIST: {place or 'not here; run: fedstein data get fashion-mnist'}")
+
+
+@app.command("get")
+def get_source(
+    name: Annotated[str, typer.Argument(help="For instance fashion-mnist.")], json: JsonOption = False
+) -> None:
+    """Obtain a data set, verify it by SHA-256, and say where it is."""
+    if name not in SOURCES:
+        raise UserError(f"Unknown data source '{name}'. {nearest(name, SOURCES)}")
+    if name == "npz":
+        raise UserError("The source 'npz' is your own file: name it with --set data.path=FILE.npz.")
+    place, how = get_fashion_mnist() if name == "fashion-mnist" else (None, "built in")
+    if json:
+        print_json({"name": name, "path": None if place is None else str(place), "how": how})
+    else:
+        console.print(f"{name}: {place or 'ready'} ({how}{', verified' if place else ''})")

@@ -1,0 +1,64 @@
+"""The command `fedstein`: its verbs, and what becomes of errors.
+
+Exit codes: 0 success, 2 a mistake in what the user gave, 1 anything else, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fedstein import __version__
+from fedstein.cli.data import app as data_app
+from fedstein.cli.evaluate import evaluate
+from fedstein.cli.methods import methods
+from fedstein.cli.predict import predict
+from fedstein.cli.train import train
+from fedstein.errors import FedsteinError, UserError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(train)
+app.command()(evaluate)
+app.command()(predict)
+app.command()(methods)
+app.add_typer(data_app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedstein {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Bayesian federated learning on thin uplinks, with the right to erasure."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        code = app(standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    except UserError as error:
+        print(f"fedstein: {error}", file=sys.stderr)
+        code = 2
+    except (FedsteinError, OSError) as error:
+        print(f"fedstein: {error}", file=sys.stderr)
+        code = 1
+    except Exception as error:
+        # typer's own usage errors know how to show themselves; their class has moved between its versions.
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,124 @@
+"""`fedstein train`: train from a config and leave a run folder."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedstein.build import build_problem
+from fedstein.cli.output import JsonOption, console, print_json, print_metrics
+from fedstein.config import Config, load_config
+from fedstein.engines import State
+from fedstein.problem import Metrics
+from fedstein.runs import RunFolder
+from fedstein.training import Trained, fit
+
+__all__ = ["train"]
+
+
+class _Bar:
+    """A progress bar on stderr; it shows nothing where that is not a terminal."""
+
+    def __init__(self, rounds: int) -> None:
+        self._progress = Progress(
+            TextColumn("rounds"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=type(console)(stderr=True),
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task("", total=rounds, metrics="")
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def after_round(self, state: State, metrics: Metrics | None) -> None:
+        """Move on."""
+        if metrics is not None and "accuracy" in metrics:
+            self._progress.update(self._task, metrics=f"acc {metrics['accuracy']:.3f}  ECE {metrics['ece']:.3f}")
+        self._progress.update(self._task, completed=state.round)
+
+
+def train(
+    config_file: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Defaults if left out.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; repeat as needed.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder to make; runs/<method>-<time> if left out.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Train a model across agents, and keep the run in a folder."""
+    config = load_config(config_file, set_ or [])
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    problem = build_problem(config)
+    if out is None:
+        out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
+    run = RunFolder(out, config)
+    if not json:
+        console.print(_headline(config, problem.model.dim))
+    last = _Last()
+    try:
+        with _Bar(config.rounds) as bar:
+            trained = fit(
+                problem,
+                config.method,
+                rounds_to_do=config.rounds,
+                schedule=config.schedule,
+                seed=config.seed,
+                evaluate_every=config.evaluation.every,
+                watchers=[last, run, bar],
+            )
+        last.state = trained.state
+    finally:
+        # Whatever ended it, a divergence included: the last good state is kept.
+        if last.state is not None:
+            run.save(last.state)
+    result = _result(out, trained)
+    run.finish(result)
+    if json:
+        print_json(result)
+    else:
+        print_metrics(trained.metrics, f"after {trained.state.round} rounds, {trained.seconds:.1f} s")
+        console.print(f"Run folder: [bold]{out}[/]   (next: fedstein evaluate {out})")
+    if trained.interrupted:
+        console.print("Interrupted: what was learnt so far is kept.") if not json else None
+        raise typer.Exit(130)
+
+
+class _Last:
+    """Remembers the last finished round."""
+
+    state: State | None = None
+
+    def after_round(self, state: State, metrics: Metrics | None) -> None:
+        self.state = state
+
+
+def _headline(config: Config, dim: int) -> str:
+    method, data = config.method, config.data
+    return (
+        f"[bold]{method.name}[/] on [bold]{data.name}[/]: {data.agents} agents ({data.partition}), "
+        f"{method.particles} particles of {dim:,} parameters, {config.rounds} rounds of {method.local_steps} steps"
+    )
+
+
+def _result(out: Path, trained: Trained) -> dict[str, Any]:
+    names = ("accuracy", "ece", "ece_bins", "nll", "brier")
+    base = {"run": str(out), "rounds": trained.state.round, "seconds": round(trained.seconds, 3)}
+    rest = {key: value for key, value in trained.metrics.items() if key != "round"}
+    return base | dict.fromkeys(names) | rest | {"interrupted": trained.interrupted}

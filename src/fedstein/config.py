@@ -1,0 +1,181 @@
+"""The config of a run: TOML in, checked settings out, and the problem they describe.
+
+Every key has a default, a type and a range; an unknown one is refused with the nearest right one.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
+
+from fedstein.engines import Schedule
+from fedstein.errors import UserError, nearest
+from fedstein.methods import DSVGD, METHODS, Method
+from fedstein.models import Activation, Precision
+from fedstein.problem import Init
+
+__all__ = ["Config", "DataConfig", "ModelConfig", "load_config", "make_config", "to_toml"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class DataConfig(_Section):
+    """Where the examples come from and who holds them."""
+
+    name: Literal["fashion-mnist", "digits", "npz", "synthetic-gaussian", "synthetic-mixture"] = Field(
+        "fashion-mnist", description="source; 'fedstein data list' describes them"
+    )
+    path: str | None = Field(None, description="folder of Fashion-MNIST, or your .npz file")
+    agents: int = Field(10, ge=1, description="K, how many agents")
+    partition: Literal["iid", "class-pairs", "dirichlet", "indices"] = Field("iid", description="who holds what")
+    examples: int | None = Field(None, ge=1, description="examples of each agent; all, in equal parts, if left out")
+    concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
+    indices: str | None = Field(None, description="JSON file with one list of indices an agent (partition indices)")
+    validation: int = Field(0, ge=0, description="training examples held out from all agents, to choose settings on")
+
+
+class ModelConfig(_Section):
+    """The network."""
+
+    hidden: tuple[int, ...] = Field((100,), description="widths of the hidden layers; [] is logistic regression")
+    activation: Activation = Field("relu", description="between the layers")
+    features: str | None = Field(
+        None, description="a run whose first particle's hidden layers are frozen: only a last layer is then learnt"
+    )
+    precision: Precision = Field("float32", description="bf16: bfloat16 products, for CPUs with units for them")
+
+    @field_validator("hidden", mode="before")
+    @classmethod
+    def _widths(cls, value: Any) -> Any:
+        value = tuple(value) if isinstance(value, list) else value
+        if isinstance(value, tuple) and any(isinstance(w, int) and w < 1 for w in value):
+            raise ValueError(f"widths must be at least 1. Got {list(value)} instead.")
+        return value
+
+
+class PriorConfig(_Section):
+    """The prior N(0, std^2 I), and where particles start."""
+
+    std: float = Field(1.0, gt=0, allow_inf_nan=False, description="standard deviation of the prior")
+    init: Init = Field(
+        "fan-in", description="fan-in: weights N(0, 1/(fan_in + 1)), biases 0; prior: draws of the prior"
+    )
+
+
+class EvaluationConfig(_Section):
+    """When and on what the particles are judged."""
+
+    every: int = Field(50, ge=1, description="rounds between evaluations")
+    split: Literal["test", "validation"] = Field("test", description="validation needs data.validation > 0")
+    ece_bins: int = Field(15, ge=1, description="bins of equal width of the ECE")
+
+
+class Config(_Section):
+    """A whole run."""
+
+    seed: int = Field(0, ge=0, description="of every random draw")
+    rounds: int = Field(100, ge=1, description="rounds of training")
+    threads: int | None = Field(None, ge=1, description="CPU threads; all cores if left out")
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    prior: PriorConfig = PriorConfig()
+    method: SerializeAsAny[Method] = DSVGD()
+    schedule: Schedule = Schedule()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        settings = dict(value)
+        name = settings.pop("name", "dsvgd")
+        if name not in METHODS:
+            raise ValueError(
+                f"name must be one of {', '.join(METHODS)}. Got {name!r} instead. {nearest(str(name), METHODS)}"
+            )
+        return METHODS[name].model_validate(settings)
+
+
+def make_config(table: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Config:
+    """A checked config from a table and `dotted.key=value` overrides.
+
+    >>> make_config(overrides=["method.particles=5", "data.name=digits"]).method.particles
+    5
+    """
+    merged: dict[str, Any] = json.loads(json.dumps(dict(table or {}), default=str))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"The '--set' must look like dotted.key=value. Got {override!r} instead.")
+        place = merged
+        *sections, last = key.strip().split(".")
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise UserError(f"The '--set {override}' does not fit: '{section}' is a value, not a table.")
+        place[last] = _value(text.strip())
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise UserError(_explain(error, merged)) from None
+
+
+def _value(text: str) -> Any:
+    """A TOML value; a bare word is a string, so that --set data.name=digits needs no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """The config in a TOML file (the defaults if None), with overrides."""
+    if path is None:
+        return make_config(overrides=overrides)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Cannot read the config {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"The config {path} is not TOML: {error}.") from error
+    return make_config(table, overrides)
+
+
+def to_toml(config: Config) -> str:
+    """The whole config, defaults included, in a form that `load_config` reads back as the same config."""
+    table = config.model_dump(exclude_none=True)
+    table["method"] = {"name": config.method.name} | table["method"]
+    return tomli_w.dumps(table)
+
+
+def _explain(error: ValidationError, table: Mapping[str, Any]) -> str:
+    """One line for each mistake: which key, what was expected, what came, what to do."""
+    lines = []
+    for problem in error.errors():
+        path = [str(part) for part in problem["loc"]]
+        key = ".".join(path)
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"Unknown config key '{key}'. {nearest(path[-1], _known(path[:-1], table))}")
+        else:
+            expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ").rstrip(".")
+            came = "" if "Got " in expected else f" Got {problem['input']!r} instead."
+            middle = "" if "must be" in expected else " must be"
+            lines.append(f"Config key '{key}'{middle or ':'} {expected}.{came}")
+    return "\n".join(lines)
+
+
+def _known(section: Sequence[str], table: Mapping[str, Any]) -> list[str]:
+    if not section:
+        return list(Config.model_fields)
+    if section[0] == "method":
+        return ["name", *METHODS[table.get("method", {}).get("name", "dsvgd")].model_fields]
+    return list(type(getattr(Config(), section[0])).model_fields)

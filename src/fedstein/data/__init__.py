@@ -1,0 +1,23 @@
+"""Data: sources, partitioners, and the examples that an agent holds."""
+
+from fedstein.data.examples import Dataset, Examples, as_examples
+from fedstein.data.fashion_mnist import find_fashion_mnist, get_fashion_mnist, load_fashion_mnist
+from fedstein.data.partition import class_pairs, dirichlet, from_indices, iid
+from fedstein.data.sources import SOURCES, load_digits, load_npz, load_source
+
+__all__ = [
+    "SOURCES",
+    "Dataset",
+    "Examples",
+    "as_examples",
+    "class_pairs",
+    "dirichlet",
+    "find_fashion_mnist",
+    "from_indices",
+    "get_fashion_mnist",
+    "iid",
+    "load_digits",
+    "load_fashion_mnist",
+    "load_npz",
+    "load_source",
+]

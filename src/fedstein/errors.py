@@ -1,0 +1,33 @@
+"""The exceptions of fedstein. Few on purpose: what a caller can act on differs, nothing else."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["DivergedError", "FedsteinError", "UserError", "nearest"]
+
+
+class FedsteinError(Exception):
+    """Anything fedstein raises on purpose."""
+
+
+class UserError(FedsteinError, ValueError):
+    """A mistake in what the user gave: an argument, a config key, a file. Exit code 2."""
+
+
+class DivergedError(FedsteinError, ArithmeticError):
+    """Particles became non-finite. The last good state is kept. Exit code 1."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A sentence that names the known word most like `word`, or lists them all.
+
+    >>> nearest("partition_", ["partition", "agents"])
+    "Did you mean 'partition'?"
+    >>> nearest("zzz", ["b", "a"])
+    'Known: a, b.'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(names)}."

@@ -1,0 +1,16 @@
+"""Methods, one file each. A new one: copy the nearest file, add one line to `METHODS`, write its test."""
+
+from fedstein.methods.base import Memory, Method, Visit, minibatches
+from fedstein.methods.dsgld import DSGLD
+from fedstein.methods.dsvgd import DSVGD
+from fedstein.methods.fedavg import FedAvg
+from fedstein.methods.svgd import CentralSVGD
+
+METHODS: dict[str, type[Method]] = {
+    "dsvgd": DSVGD,
+    "fedavg": FedAvg,
+    "svgd": CentralSVGD,
+    "dsgld": DSGLD,
+}
+
+__all__ = ["DSGLD", "DSVGD", "METHODS", "CentralSVGD", "FedAvg", "Memory", "Method", "Visit", "minibatches"]

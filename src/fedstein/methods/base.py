@@ -1,0 +1,118 @@
+"""What a method is: settings, how particles start, what an agent does in a visit, what it keeps afterwards.
+
+An engine calls, in this order,
+
+    particles = method.start(...)                      once, at the server
+    moved     = method.visit(visit)                    at the scheduled agent
+    memory    = method.settle(visit, applied)          at the agent, with what the server really applied
+    particles = particles + applied                    at the server
+
+Everything a method needs is in `Visit`; it reads no files and keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from fedstein.data import Examples
+from fedstein.inference import Prior, StepRule, step_rule
+from fedstein.models import ParticleModel
+
+__all__ = ["BayesianMethod", "Likelihood", "Memory", "Method", "StepName", "Visit", "minibatches"]
+
+Memory = dict[str, Tensor]
+"""What an agent keeps between visits. All of it is derived from its data: erasing an agent deletes it."""
+
+Likelihood = Literal["mean", "sum"]
+StepName = Literal["gradient", "ema-adagrad", "adagrad"]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One scheduling of one agent, as the agent sees it."""
+
+    model: ParticleModel
+    data: Examples
+    prior: Prior
+    particles: Tensor  # downloaded, never changed
+    memory: Memory
+    round: int  # from 0
+    agents: int  # how many agents there are in all
+    stream: Callable[[str], torch.Generator]  # by purpose
+
+
+class Method(BaseModel):
+    """The settings every method has, checked when it is made.
+
+    A subclass adds its own and says what a visit is. `central` methods get all data as one agent.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    central: ClassVar[bool] = False
+
+    particles: int = Field(10, ge=1, description="N_p, how many particles stand for the posterior")
+    local_steps: int = Field(20, ge=1, description="L, steps in a visit")
+    batch: int = Field(100, ge=1, description="examples of a minibatch; all of them where an agent has fewer")
+    step: StepName = Field("gradient", description="step rule, with an empty memory at each visit")
+    step_size: float = Field(0.1, gt=0, allow_inf_nan=False, description="epsilon of the step rule")
+
+    def start(self, model: ParticleModel, prior: Prior, init: str, generator: torch.Generator) -> Tensor:
+        """The first particles: draws of the prior, or of the usual starting weights of a network."""
+        if init == "prior":
+            return prior.draw((self.particles, model.dim), generator)
+        return model.draw(self.particles, generator)
+
+    def visit(self, visit: Visit) -> Tensor:
+        """The particles where this agent would move them."""
+        raise NotImplementedError
+
+    def settle(self, visit: Visit, applied: Tensor) -> Memory:
+        """What the agent keeps, now that the server has added `applied` to the particles."""
+        return {}
+
+    def minibatches(self, visit: Visit) -> Iterator[tuple[Tensor, Tensor]]:
+        """(x, y) for each local step."""
+        return minibatches(visit.data, self.batch, self.local_steps, visit.stream("batches"))
+
+
+class BayesianMethod(Method):
+    """A method with a posterior: how much the data weighs against the prior."""
+
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of the prior against the data")
+    likelihood: Likelihood = Field(
+        "sum", description="an agent's loss counts as its sum over examples (equation 2) or its mean (equation 7)"
+    )
+
+    def data_weight(self, visit: Visit) -> float:
+        """What the mean loss is multiplied with: 1/temperature, times N_k if losses are summed."""
+        return (len(visit.data) if self.likelihood == "sum" else 1.0) / self.temperature
+
+    def rule(self, weight: float) -> StepRule:
+        """The step rule. The plain step is divided by the weight of the data.
+
+        So it is a learning rate on the mean loss, whatever the number of examples and the temperature; the
+        adaptive rules do not see the scale of the target anyway.
+        """
+        return step_rule(self.step, self.step_size / weight if self.step == "gradient" else self.step_size)
+
+
+def minibatches(data: Examples, batch: int, steps: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """`steps` minibatches in shuffled order, every example once before any comes again."""
+    if batch >= len(data):
+        for _ in range(steps):
+            yield data.x, data.y
+        return
+    order = torch.empty(0, dtype=torch.int64)
+    for _ in range(steps):
+        if len(order) < batch:
+            order = torch.cat([order, torch.randperm(len(data), generator=generator)])
+        now, order = order[:batch], order[batch:]
+        yield data.x[now], data.y[now]

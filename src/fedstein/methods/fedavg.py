@@ -1,0 +1,38 @@
+"""FedAvg: one parameter vector, plain local steps, differences averaged at the server.
+
+McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017). The
+frequentist rival of the letter; everything but the visit is the same code as DSVGD's, with one particle.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedstein.inference import NoKernel, step_rule, svgd
+from fedstein.methods.base import Method, Visit
+
+__all__ = ["FedAvg"]
+
+
+class FedAvg(Method):
+    """Settings of FedAvg."""
+
+    name: ClassVar[str] = "fedavg"
+    summary: ClassVar[str] = "federated averaging, one parameter vector: the frequentist rival"
+
+    particles: Literal[1] = Field(1, description="always 1")
+
+    def visit(self, visit: Visit) -> Tensor:
+        """L gradient steps on the agent's mean loss."""
+        batches = self.minibatches(visit)
+        buffer = torch.empty_like(visit.particles)
+
+        def descent(particles: Tensor, step: int) -> Tensor:
+            x, y = next(batches)
+            return visit.model.loss_gradient(particles, x, y, scale=-1.0, out=buffer)
+
+        return svgd(visit.particles, descent, NoKernel(), step_rule(self.step, self.step_size), self.local_steps)

@@ -1,0 +1,48 @@
+r"""Central SVGD: all data in one place, the ceiling for DSVGD.
+
+Liu and Wang (2016). The target is the generalised posterior of equations (3) and (4),
+:math:`p_0(\theta) \exp(-\frac1\alpha \sum_k s_k L_k(\theta))`; with K equal agents and
+`likelihood = "mean"` the sum is K times the mean loss over all examples.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedstein.inference import IMQ, RBF, svgd
+from fedstein.methods.base import BayesianMethod, Visit
+
+__all__ = ["CentralSVGD"]
+
+
+class CentralSVGD(BayesianMethod):
+    """Settings of central SVGD."""
+
+    name: ClassVar[str] = "svgd"
+    summary: ClassVar[str] = "SVGD on all data in one place: what federation costs"
+    central: ClassVar[bool] = True
+
+    kernel: Literal["rbf", "imq"] = Field("rbf", description="kernel of SVGD")
+    kernel_bandwidth: float | None = Field(None, gt=0, description="h; the median rule if left out")
+
+    def data_weight(self, visit: Visit) -> float:
+        """Of the mean loss over all examples."""
+        return (len(visit.data) if self.likelihood == "sum" else visit.agents) / self.temperature
+
+    def visit(self, visit: Visit) -> Tensor:
+        """L steps of SVGD on the posterior."""
+        weight = self.data_weight(visit)
+        batches = self.minibatches(visit)
+        buffer = torch.empty_like(visit.particles)
+        kernel = (RBF if self.kernel == "rbf" else IMQ)(self.kernel_bandwidth)
+
+        def score(particles: Tensor, step: int) -> Tensor:
+            x, y = next(batches)
+            gradient = visit.model.loss_gradient(particles, x, y, scale=-weight, out=buffer)
+            return gradient.add_(visit.prior.score(particles))
+
+        return svgd(visit.particles, score, kernel, self.rule(weight), self.local_steps)

@@ -1,0 +1,38 @@
+"""What a method may ask of a model: a loss over N particles at once, its gradient, predictions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["ParticleModel"]
+
+
+class ParticleModel(Protocol):
+    """A network seen as a function of flat parameter vectors, N of them at a time.
+
+    `x` is (B, ...) inputs, `y` (B,) or (B, ...) targets. Particles are (N, dim), in the order of the
+    module's `named_parameters()`, so that both paths mean the same thing by the same vector.
+    """
+
+    dim: int
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """(count, dim) starting particles: weights N(0, 1/(fan_in + 1)), biases 0."""
+        ...
+
+    def loss(self, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """(N,) mean losses over the batch."""
+        ...
+
+    def loss_gradient(
+        self, particles: Tensor, x: Tensor, y: Tensor, scale: float = 1.0, out: Tensor | None = None
+    ) -> Tensor:
+        """(N, dim): `scale` times the gradients of the mean loss; written into `out` if given."""
+        ...
+
+    def log_probabilities(self, particles: Tensor, x: Tensor) -> Tensor:
+        """(N, B, classes) log-probabilities of each particle."""
+        ...

@@ -1,0 +1,140 @@
+"""The fast path: a stack of dense layers with cross-entropy, all particles in one product.
+
+Activations are kept as (N, features, B). The first layer of all N particles is then one matrix product
+with the batch, which they share, and so is its gradient; deeper layers are batched products. Nothing is
+recorded for autograd: the backward pass is written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedstein.errors import UserError
+
+__all__ = ["Activation", "DenseStack", "Precision"]
+
+Activation = Literal["relu", "tanh"]
+Precision = Literal["float32", "bf16"]
+
+_threshold_backward = torch.ops.aten.threshold_backward
+
+
+class DenseStack:
+    """Dense layers of the given sizes, softmax at the end: an MLP, or logistic regression with no hidden layer.
+
+    The flat layout is that of ``nn.Sequential(nn.Linear(...), activation, nn.Linear(...), ...)``.
+
+    Args:
+        sizes: inputs, hidden layers, classes; at least two numbers.
+        activation: between the layers.
+        precision: "bf16" rounds the operands of the wide products to bfloat16 (sums stay float32).
+
+    >>> DenseStack([784, 100, 10]).dim
+    79510
+    """
+
+    def __init__(self, sizes: Sequence[int], activation: Activation = "relu", precision: Precision = "float32") -> None:
+        if len(sizes) < 2 or min(sizes) < 1:
+            raise UserError(f"The 'sizes' of DenseStack must be two or more numbers >= 1. Got {list(sizes)} instead.")
+        self.sizes = tuple(sizes)
+        self.activation = activation
+        self.precision = precision
+        self._slices: list[tuple[int, int, int]] = []  # start of the weight, of the bias, end
+        start = 0
+        for inputs, outputs in pairwise(self.sizes):
+            bias = start + inputs * outputs
+            self._slices.append((start, bias, bias + outputs))
+            start = bias + outputs
+        self.dim = start
+        self._scratch: dict[tuple[int, int], Tensor] = {}
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Weights N(0, 1/(fan_in + 1)), biases 0."""
+        particles = torch.zeros(count, self.dim)
+        for inputs, (start, bias, _) in zip(self.sizes[:-1], self._slices, strict=True):
+            weights = torch.randn(count, bias - start, generator=generator)
+            particles[:, start:bias] = weights / (inputs + 1) ** 0.5
+        return particles
+
+    def loss(self, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """(N,) mean cross-entropies."""
+        logits = self._forward(particles, x.reshape(len(x), -1))[-1]
+        wanted = y.expand(len(particles), 1, -1)
+        return (logits.logsumexp(1) - logits.gather(1, wanted)[:, 0]).mean(1)
+
+    def log_probabilities(self, particles: Tensor, x: Tensor) -> Tensor:
+        """(N, B, classes)."""
+        logits = self._forward(particles, x.reshape(len(x), -1))[-1]
+        return logits.log_softmax(1).transpose(1, 2)
+
+    def features(self, particle: Tensor, x: Tensor) -> Tensor:
+        """(B, width) activations before the last layer, of one particle (dim,)."""
+        return self._forward(particle[None], x.reshape(len(x), -1))[-2][0].T.contiguous()
+
+    def loss_gradient(
+        self, particles: Tensor, x: Tensor, y: Tensor, scale: float = 1.0, out: Tensor | None = None
+    ) -> Tensor:
+        """(N, dim): `scale` times the gradients of the mean cross-entropy."""
+        x = x.reshape(len(x), -1)
+        n, batch = len(particles), len(x)
+        gradient = torch.empty_like(particles) if out is None else out
+        activations = self._forward(particles, x)
+        # d loss / d logits = (softmax - one-hot) / B, times scale
+        delta = activations.pop().softmax(1)
+        delta.scatter_add_(1, y.expand(n, 1, -1), delta.new_full((n, 1, 1), -1.0).expand(n, 1, batch))
+        delta.mul_(scale / batch)
+        for layer in reversed(range(len(self._slices))):
+            inputs, outputs = self.sizes[layer], self.sizes[layer + 1]
+            start, bias, end = self._slices[layer]
+            torch.sum(delta, 2, out=gradient[:, bias:end])
+            if layer == 0:
+                product = self._first_gradient(delta.reshape(n * outputs, batch), x)
+                gradient[:, start:bias] = product.view(n, -1)
+                break
+            below = activations.pop()
+            gradient[:, start:bias] = torch.bmm(delta, below.transpose(1, 2)).view(n, -1)
+            weights = particles[:, start:bias].view(n, outputs, inputs)
+            delta = torch.bmm(weights.transpose(1, 2), delta)
+            delta = (
+                _threshold_backward(delta, below, 0.0)
+                if self.activation == "relu"
+                else delta.mul_(1.0 - below.square())
+            )
+        return gradient
+
+    def _forward(self, particles: Tensor, x: Tensor) -> list[Tensor]:
+        """Activations (N, width, B) of the hidden layers, then the logits."""
+        n, found = len(particles), []
+        below = x
+        for layer, (start, bias, end) in enumerate(self._slices):
+            inputs, outputs = self.sizes[layer], self.sizes[layer + 1]
+            weights = particles[:, start:bias]
+            if layer == 0:
+                out = self._wide(weights.reshape(n * outputs, inputs), x.T).view(n, outputs, len(x))
+                out += particles[:, bias:end, None]
+            else:
+                out = torch.baddbmm(particles[:, bias:end, None], weights.view(n, outputs, inputs), below)
+            if layer < len(self._slices) - 1:
+                out = out.relu_() if self.activation == "relu" else out.tanh_()
+            found.append(out)
+            below = out
+        return found
+
+    def _first_gradient(self, delta: Tensor, x: Tensor) -> Tensor:
+        if self.precision == "bf16":
+            return self._wide(delta, x)
+        # A kept buffer: a fresh one this large costs as much in page faults as the product itself.
+        key = (len(delta), x.shape[1])
+        if key not in self._scratch:
+            self._scratch = {key: delta.new_empty(key)}
+        return torch.mm(delta, x, out=self._scratch[key])
+
+    def _wide(self, a: Tensor, b: Tensor) -> Tensor:
+        if self.precision == "bf16":
+            return (a.bfloat16() @ b.bfloat16()).float()
+        return a @ b

@@ -1,0 +1,86 @@
+"""A problem: a model, who holds which data, a prior, and how to judge particles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedstein.data import Examples
+from fedstein.inference import GaussianPrior, Prior
+from fedstein.metrics import (
+    Prediction,
+    accuracy,
+    adaptive_ece,
+    brier,
+    class_accuracy,
+    mix,
+    nll,
+    reliability,
+)
+from fedstein.models import ParticleModel
+
+__all__ = ["Init", "Metrics", "Problem", "predict", "score_predictions"]
+
+Metrics = dict[str, Any]
+Init = Literal["fan-in", "prior"]
+
+_CHUNK = 2000  # inputs predicted at a time, so that memory does not grow with the test set
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything about a federation but the method."""
+
+    model: ParticleModel
+    agents: list[Examples]
+    prior: Prior = GaussianPrior()  # noqa: RUF009  (frozen, so one instance serves all)
+    init: Init = "fan-in"
+    test: Examples | None = None
+    ece_bins: int = 15
+    exact: Callable[[Tensor], Metrics] | None = None  # judges particles where the posterior is known
+
+    def pooled(self) -> Examples:
+        """All agents' examples as one agent's."""
+        return Examples(torch.cat([a.x for a in self.agents]), torch.cat([a.y for a in self.agents]))
+
+    def evaluate(self, particles: Tensor) -> Metrics:
+        """Metrics of the particles on the test set, and against the exact posterior where it is known."""
+        found: Metrics = {}
+        if self.test is not None:
+            found |= score_predictions(predict(self.model, particles, self.test.x), self.test.y, self.ece_bins)
+        if self.exact is not None:
+            found |= self.exact(particles)
+        return found
+
+
+def predict(model: ParticleModel, particles: Tensor, x: Tensor) -> Prediction:
+    """The mixture over particles, for inputs (n, ...)."""
+    parts = [mix(model.log_probabilities(particles, chunk)) for chunk in torch.split(x, _CHUNK)]
+    return Prediction(
+        torch.cat([p.probabilities for p in parts]),
+        torch.cat([p.aleatoric for p in parts]),
+        torch.cat([p.epistemic for p in parts]),
+    )
+
+
+def score_predictions(prediction: Prediction, labels: Tensor, bins: int) -> Metrics:
+    """All metrics of a classifier, as plain numbers."""
+    probabilities = prediction.probabilities
+    curve = reliability(probabilities, labels, bins)
+    return {
+        "accuracy": accuracy(probabilities, labels),
+        "ece": curve.ece(),
+        "ece_bins": bins,
+        "nll": nll(probabilities, labels),
+        "brier": brier(probabilities, labels),
+        "mce": curve.mce(),
+        "adaptive_ece": adaptive_ece(probabilities, labels, bins),
+        "confidence": float(prediction.confidence.mean()),
+        "aleatoric": float(prediction.aleatoric.mean()),
+        "epistemic": float(prediction.epistemic.mean()),
+        "class_accuracy": class_accuracy(probabilities, labels),
+    }
