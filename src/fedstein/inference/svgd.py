@@ -5,7 +5,7 @@ Liu and Wang, "Stein variational gradient descent: a general purpose Bayesian in
 
 .. math:: \phi = \frac1N \left[ F S + 2 (F' - \mathrm{diag}(F' 1))\, X \right],
 
-with the particles X (N, d) and the scores S (N, d): two thin matrix products and one Gram matrix.
+with the particles X (N, d) and the scores S (N, d): a Gram matrix and one or two thin products.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedstein.inference.kernels import Kernel, NoKernel
+from fedstein.inference.products import add_product
 from fedstein.inference.steps import StepRule
 
 __all__ = ["direction", "svgd"]
@@ -29,7 +30,7 @@ def direction(particles: Tensor, score: Tensor, kernel: Kernel, out: Tensor | No
 
     Args:
         particles: (N, d).
-        score: (N, d) gradients of the log target at the particles.
+        score: (N, d) gradients of the log target at the particles. May be overwritten.
         kernel: a radial kernel.
         out: (N, d) to write into; neither `particles` nor `score`.
 
@@ -38,17 +39,21 @@ def direction(particles: Tensor, score: Tensor, kernel: Kernel, out: Tensor | No
 
     >>> from fedstein.inference import RBF
     >>> x = torch.tensor([[-1.0], [1.0]])
-    >>> direction(x, -x, RBF(bandwidth=4.0)).round(decimals=4)
-    tensor([[0.1321],
-            [-0.1321]])
+    >>> direction(x, -x, RBF(bandwidth=4.0)).tolist()
+    [[0.1321...], [-0.1321...]]
     """
     if len(particles) == 1 or isinstance(kernel, NoKernel):
         return score if out is None else out.copy_(score)
     values, slopes = kernel(particles)
     n = len(particles)
-    repulsion = (slopes - torch.diag(slopes.sum(1))).mul_(2.0 / n)
-    phi = torch.mm(repulsion, particles, out=out) if out is not None else repulsion @ particles
-    return phi.addmm_(values.div_(n), score)
+    phi = torch.empty_like(particles) if out is None else out
+    if isinstance(slopes, float):  # f' = c f: F (S + 2c X) - 2c diag(F 1) X needs one product instead of two
+        score.add_(particles, alpha=2.0 * slopes)
+        add_product(phi, values, score, scale=1.0 / n, keep=0.0)
+        return phi.addcmul_(values.sum(1, keepdim=True), particles, value=-2.0 * slopes / n)
+    repulsion = slopes - torch.diag(slopes.sum(1))
+    add_product(phi, repulsion, particles, scale=2.0 / n, keep=0.0)
+    return add_product(phi, values, score, scale=1.0 / n)
 
 
 def svgd(particles: Tensor, score: Score, kernel: Kernel, rule: StepRule, steps: int) -> Tensor:

@@ -21,6 +21,7 @@ __all__ = ["Activation", "DenseStack", "Precision"]
 Activation = Literal["relu", "tanh"]
 Precision = Literal["float32", "bf16"]
 
+_WIDE = 256  # batch from which one product for all particles beats one for each: below, gathering weights costs more
 _threshold_backward = torch.ops.aten.threshold_backward
 
 
@@ -110,11 +111,11 @@ class DenseStack:
     def _forward(self, particles: Tensor, x: Tensor) -> list[Tensor]:
         """Activations (N, width, B) of the hidden layers, then the logits."""
         n, found = len(particles), []
-        below = x
+        below = x.T.expand(n, -1, -1)
         for layer, (start, bias, end) in enumerate(self._slices):
             inputs, outputs = self.sizes[layer], self.sizes[layer + 1]
             weights = particles[:, start:bias]
-            if layer == 0:
+            if layer == 0 and (len(x) >= _WIDE or self.precision == "bf16"):
                 out = self._wide(weights.reshape(n * outputs, inputs), x.T).view(n, outputs, len(x))
                 out += particles[:, bias:end, None]
             else:
