@@ -21,6 +21,7 @@ import torch
 
 from fedstein.inference import RBF, EmaAdaGrad, add_log_kde_score, direction
 from fedstein.models import DenseStack, TorchModule
+from fedstein.models.dense import has_bf16_units
 
 SIZES = [784, 100, 10]
 LAMBDA = 0.55
@@ -37,7 +38,8 @@ def work(n: int, batch: int, sizes: list[int] = SIZES) -> tuple[DenseStack, torc
 
 def ours(n: int, batch: int, kde: bool = False, precision: str = "float32", sizes: list[int] = SIZES) -> Step:
     model, particles, x, y = work(n, batch, sizes)
-    model = DenseStack(sizes, precision=precision)  # type: ignore[arg-type]
+    if precision == "bf16":
+        model = DenseStack(sizes, precision="bf16")
     old, score, phi = particles.clone(), torch.empty_like(particles), torch.empty_like(particles)
     move, kernel = EmaAdaGrad(1e-3).start(), RBF()
 
@@ -185,11 +187,12 @@ def svgd_flops(n: int) -> float:
     return 2.0 * 2 * n * n * 79510
 
 
-def table(seconds: float, bf16: bool) -> None:
+def table(seconds: float) -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
     square = torch.rand(2048, 2048)
     out = torch.empty_like(square)
     peak = 2 * 2048**3 / interleave({"square": lambda: torch.mm(square, square, out=out)}, 1.0)["square"]
+    print(f"bf16 matrix units: {'yes' if has_bf16_units() else 'none on this CPU, so no row for them'}")
     print(f"sgemm on 2048 x 2048: {peak / 1e9:.0f} GFLOP/s\n")
     cases = [(10, 100), (10, 600), (40, 100), (40, 600)]
     rows: dict[str, list[str]] = {}
@@ -203,7 +206,7 @@ def table(seconds: float, bf16: bool) -> None:
             "the same, vectorised": public_dsvgd(n, batch, by_column=False),
             "sgemm of the dense layers only": gemm_peak(n, batch),
         }
-        if bf16:
+        if has_bf16_units():
             steps["fedstein, bf16 products"] = ours(n, batch, precision="bf16")
         found = interleave(steps, seconds)
         base = found["fedstein"]
@@ -276,7 +279,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=10.0, help="of measuring for each column")
     parser.add_argument("--grow", action="store_true")
     parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--bf16", action="store_true", help="also bf16 products (slow without units for them)")
     parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory_of:
@@ -287,4 +289,4 @@ if __name__ == "__main__":
     elif options.grow:
         grow(options.seconds)
     else:
-        table(options.seconds, options.bf16)
+        table(options.seconds)

@@ -82,7 +82,7 @@ class Config(_Section):
     """A whole run."""
 
     seed: int = Field(0, ge=0, description="of every random draw")
-    rounds: int = Field(100, ge=1, description="rounds of training")
+    rounds: int = Field(200, ge=1, description="rounds of training")
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores if left out")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()

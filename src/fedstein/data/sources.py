@@ -50,11 +50,12 @@ def load_npz(path: Path) -> Dataset:
     """A user's own .npz: x_train, y_train, x_test, y_test. Labels 0..C-1; nothing is unpickled."""
     names = ("x_train", "y_train", "x_test", "y_test")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # A file object of our own: numpy leaves its own one open when the archive is damaged.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if missing := [name for name in names if name not in file]:
                 raise UserError(f"The file {path} must have {', '.join(names)}. Missing: {', '.join(missing)}.")
             x_train, y_train, x_test, y_test = (file[name] for name in names)
-    except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, ValueError, AttributeError, TypeError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"Cannot read {path} as an .npz of plain arrays: {error}.") from error

@@ -61,8 +61,8 @@ class Method(BaseModel):
     particles: int = Field(10, ge=1, description="N_p, how many particles stand for the posterior")
     local_steps: int = Field(20, ge=1, description="L, steps in a visit")
     batch: int = Field(100, ge=1, description="examples of a minibatch; all of them where an agent has fewer")
-    step: StepName = Field("gradient", description="step rule, with an empty memory at each visit")
-    step_size: float = Field(0.1, gt=0, allow_inf_nan=False, description="epsilon of the step rule")
+    step: StepName = Field("ema-adagrad", description="step rule, with an empty memory at each visit")
+    step_size: float = Field(1e-3, gt=0, allow_inf_nan=False, description="epsilon of the step rule")
 
     def start(self, model: ParticleModel, prior: Prior, init: str, generator: torch.Generator) -> Tensor:
         """The first particles: draws of the prior, or of the usual starting weights of a network."""

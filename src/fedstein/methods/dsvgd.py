@@ -26,7 +26,7 @@ densities, because with SVGD the KDE errors add up until the particles leave the
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -44,9 +44,15 @@ from fedstein.inference import (
     add_log_kde_score,
     svgd,
 )
-from fedstein.methods.base import BayesianMethod, Memory, Visit
+from fedstein.methods.base import BayesianMethod, Memory, StepName, Visit
 
 __all__ = ["DSVGD"]
+
+
+_FITTING: dict[str, dict[str, Any]] = {
+    "kde": {"kernel": "density", "step": "gradient", "step_size": 0.05},
+    "linear": {"kernel": "none", "step": "gradient", "step_size": 0.1},
+}
 
 
 class DSVGD(BayesianMethod):
@@ -56,8 +62,12 @@ class DSVGD(BayesianMethod):
     summary: ClassVar[str] = "distributed SVGD (the letter), with flat, kde or linear agent factors"
 
     factor: Literal["flat", "kde", "linear"] = Field("flat", description="the agent's factor t_k")
-    kernel: Literal["auto", "rbf", "imq", "density", "none"] = Field(
-        "auto", description="kernel of SVGD; auto: rbf (flat), density (kde), none (linear)"
+    kernel: Literal["rbf", "imq", "density", "none"] = Field(
+        "rbf", description="kernel of SVGD; if left out, rbf (flat), density (kde) or none (linear)"
+    )
+    step: StepName = Field("ema-adagrad", description="step rule; if left out, gradient with factor kde or linear")
+    step_size: float = Field(
+        1e-3, gt=0, allow_inf_nan=False, description="its size; if left out, 0.05 with factor kde, 0.1 with linear"
     )
     kernel_bandwidth: float | None = Field(None, gt=0, description="h of rbf and imq; the median rule if left out")
     kde_bandwidth: float = Field(0.55, gt=0, allow_inf_nan=False, description="lambda of every KDE")
@@ -66,11 +76,22 @@ class DSVGD(BayesianMethod):
     distil_step_size: float = Field(0.05, gt=0, allow_inf_nan=False, description="its plain step size")
     stiffness: float = Field(10.0, gt=0, allow_inf_nan=False, description="rho, the pull of factor linear")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fit_the_factor(cls, given: Any) -> Any:
+        """What was left out is filled in to suit the factor."""
+        if isinstance(given, dict) and given.get("factor") in _FITTING:
+            fitting = _FITTING[given["factor"]]
+            if given.get("step", "gradient") != "gradient":
+                fitting = {"kernel": fitting["kernel"]}
+            return fitting | given
+        return given
+
     @model_validator(mode="after")
     def _linear_is_alone(self) -> Self:
-        if self.factor == "linear" and self.kernel not in ("auto", "none"):
+        if self.factor == "linear" and self.kernel != "none":
             raise ValueError(
-                "kernel must be 'none' (or 'auto') with factor 'linear': each particle has a target of its own, "
+                "kernel must be 'none' with factor 'linear': each particle has a target of its own, "
                 f"so a kernel that mixes them has no meaning. Got '{self.kernel}' instead."
             )
         return self
@@ -98,14 +119,11 @@ class DSVGD(BayesianMethod):
         return {}
 
     def _kernel(self) -> Kernel:
-        name: str = self.kernel
-        if name == "auto":
-            name = {"flat": "rbf", "kde": "density", "linear": "none"}[self.factor]
-        if name == "rbf":
+        if self.kernel == "rbf":
             return RBF(self.kernel_bandwidth)
-        if name == "imq":
+        if self.kernel == "imq":
             return IMQ(self.kernel_bandwidth)
-        return SmoothedDensity(self.kde_bandwidth) if name == "density" else NoKernel()
+        return SmoothedDensity(self.kde_bandwidth) if self.kernel == "density" else NoKernel()
 
     def _add_cavity_score(self, to: Tensor, particles: Tensor, visit: Visit) -> Tensor:
         """`to` += the score of q / t_k."""

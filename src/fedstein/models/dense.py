@@ -7,6 +7,7 @@ recorded for autograd: the backward pass is written out.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -16,13 +17,19 @@ from torch import Tensor
 
 from fedstein.errors import UserError
 
-__all__ = ["Activation", "DenseStack", "Precision"]
+__all__ = ["Activation", "DenseStack", "Precision", "has_bf16_units"]
 
 Activation = Literal["relu", "tanh"]
 Precision = Literal["float32", "bf16"]
 
 _WIDE = 256  # batch from which one product for all particles beats one for each: below, gathering weights costs more
 _threshold_backward = torch.ops.aten.threshold_backward
+
+
+def has_bf16_units() -> bool:
+    """Whether this CPU multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16)."""
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(bool(getattr(torch.cpu, name, bool)()) for name in names)
 
 
 class DenseStack:
@@ -33,7 +40,8 @@ class DenseStack:
     Args:
         sizes: inputs, hidden layers, classes; at least two numbers.
         activation: between the layers.
-        precision: "bf16" rounds the operands of the wide products to bfloat16 (sums stay float32).
+        precision: "bf16" rounds the operands of the wide products to bfloat16, where the CPU has units for
+            them. Elsewhere that would be some twenty times slower, so they stay float32, with a warning.
 
     >>> DenseStack([784, 100, 10]).dim
     79510
@@ -44,7 +52,9 @@ class DenseStack:
             raise UserError(f"The 'sizes' of DenseStack must be two or more numbers >= 1. Got {list(sizes)} instead.")
         self.sizes = tuple(sizes)
         self.activation = activation
-        self.precision = precision
+        self._bf16 = precision == "bf16" and has_bf16_units()
+        if precision == "bf16" and not self._bf16:
+            warnings.warn("This CPU has no bf16 matrix units: products stay float32.", stacklevel=2)
         self._slices: list[tuple[int, int, int]] = []  # start of the weight, of the bias, end
         start = 0
         for inputs, outputs in pairwise(self.sizes):
@@ -115,7 +125,7 @@ class DenseStack:
         for layer, (start, bias, end) in enumerate(self._slices):
             inputs, outputs = self.sizes[layer], self.sizes[layer + 1]
             weights = particles[:, start:bias]
-            if layer == 0 and (len(x) >= _WIDE or self.precision == "bf16"):
+            if layer == 0 and (len(x) >= _WIDE or self._bf16):
                 out = self._wide(weights.reshape(n * outputs, inputs), x.T).view(n, outputs, len(x))
                 out += particles[:, bias:end, None]
             else:
@@ -127,7 +137,7 @@ class DenseStack:
         return found
 
     def _first_gradient(self, delta: Tensor, x: Tensor) -> Tensor:
-        if self.precision == "bf16":
+        if self._bf16:
             return self._wide(delta, x)
         # A kept buffer: a fresh one this large costs as much in page faults as the product itself.
         key = (len(delta), x.shape[1])
@@ -136,6 +146,6 @@ class DenseStack:
         return torch.mm(delta, x, out=self._scratch[key])
 
     def _wide(self, a: Tensor, b: Tensor) -> Tensor:
-        if self.precision == "bf16":
+        if self._bf16:
             return (a.bfloat16() @ b.bfloat16()).float()
         return a @ b

@@ -1,0 +1,43 @@
+# From a fresh clone: `make run` trains on Fashion-MNIST, `make test` runs every check.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: run test lint bench docs clean
+
+run: .venv/run.stamp
+	$(BIN)/fedstein data get fashion-mnist
+	$(BIN)/fedstein train
+
+test: .venv/test.stamp lint
+	$(BIN)/fedstein data get fashion-mnist
+	$(BIN)/python -m pytest -q -n auto
+
+lint: .venv/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Speed, as ratios inside one run. Nothing here fails: read the tables.
+bench: .venv/test.stamp
+	$(BIN)/python benchmarks/svgd_step.py
+	$(BIN)/python benchmarks/svgd_step.py --grow
+	$(BIN)/python benchmarks/svgd_step.py --memory
+	$(BIN)/fedstein data get fashion-mnist
+	$(BIN)/python benchmarks/overhead.py
+
+# docs/config.md is written from the settings themselves.
+docs: .venv/run.stamp
+	$(BIN)/python docs/write_config.py
+
+.venv/run.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install -c constraints.txt -e .
+	touch $@
+
+.venv/test.stamp: .venv/run.stamp
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist

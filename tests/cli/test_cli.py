@@ -1,0 +1,172 @@
+"""The command line as a user has it: real processes, real exit codes, real output."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+SMALL = ["--set", "data.name=digits", "--set", "rounds=6", "--set", "method.particles=3"]
+
+
+def fedstein(*arguments, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "fedstein", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def one_object(done):
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    found = one_object(fedstein("train", *SMALL, "--out", "run", "--json", cwd=folder))
+    return folder, found
+
+
+def test_train_prints_what_scripts_rely_on(run):
+    folder, found = run
+    assert found["run"] == "run"
+    assert found["rounds"] == 6
+    assert found["ece_bins"] == 15
+    assert found["seconds"] > 0
+    assert all(found[name] >= 0 for name in ("accuracy", "ece", "nll", "brier"))
+    names = {path.name for path in (folder / "run").iterdir()}
+    assert names == {"config.toml", "environment.json", "metrics.jsonl", "particles.safetensors", "result.json"}
+    assert json.loads((folder / "run" / "result.json").read_text()) == found
+
+
+def test_evaluate_gives_the_same_metrics(run):
+    folder, found = run
+    again = one_object(fedstein("evaluate", "run", "--json", cwd=folder))
+    for name in ("accuracy", "ece", "ece_bins", "nll", "brier", "class_accuracy"):
+        assert again[name] == pytest.approx(found[name], rel=1e-6)
+
+
+def test_predict_and_ood(run):
+    folder, _ = run
+    x = np.random.default_rng(0).random((5, 64))
+    np.save(folder / "x.npy", x)
+    found = one_object(fedstein("predict", "run", "--input", "x.npy", "--output", "p.npz", "--json", cwd=folder))
+    assert found["inputs"] == 5
+    with np.load(folder / "p.npz", allow_pickle=False) as file:
+        assert file["probabilities"].shape == (5, 10)
+        np.testing.assert_allclose(file["probabilities"].sum(1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(file["label"], file["probabilities"].argmax(1))
+        assert {"confidence", "aleatoric", "epistemic"} <= set(file)
+    found = one_object(fedstein("evaluate", "run", "--ood", "x.npy", "--json", cwd=folder))
+    assert 0 <= found["ood_auroc_epistemic"] <= 1
+
+
+def test_the_other_verbs(run):
+    folder, _ = run
+    methods = one_object(fedstein("methods", "--json", cwd=folder))["methods"]
+    assert {"dsvgd", "fedavg", "svgd", "dsgld"} <= {method["name"] for method in methods}
+    assert one_object(fedstein("data", "list", "--json", cwd=folder))["sources"]
+    got = one_object(fedstein("data", "get", "fashion-mnist", "--json", cwd=folder))
+    assert got["how"] in ("found", "debian", "https")
+    for arguments in (["methods"], ["data", "list"], ["evaluate", "run"], ["train", *SMALL], ["--version"]):
+        done = fedstein(*arguments, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["synthetic-gaussian", "synthetic-mixture"])
+def test_synthetic_problems_report_their_exact_errors(tmp_path, name):
+    more = ["--set", f"data.name={name}", "--set", "rounds=2", "--set", "method.factor=kde"]
+    found = one_object(fedstein("train", *more, "--json", cwd=tmp_path))
+    assert found["accuracy"] is None
+    assert ("total_variation" in found) == (name == "synthetic-mixture")
+    assert fedstein("predict", found["run"], "--input", "x", "--output", "y", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--set", "data.nam=x"], "Did you mean 'name'?"),
+        (["train", "missing.toml"], "missing.toml"),
+        (["train", *SMALL, "--out", "run"], "exists already"),
+        (["train", *SMALL, "--out", "/proc/no/such"], "Cannot make the run folder"),
+        (["train", "--set", "data.path=."], "Fashion-MNIST is not in"),
+        (["train", "--set", "data.name=npz"], "data.path"),
+        (["train", *SMALL, "--set", "data.agents=5000"], "data.examples"),
+        (["train", *SMALL, "--set", "evaluation.split=validation"], "data.validation"),
+        (["train", *SMALL, "--set", "data.partition=indices"], "data.indices"),
+        (["train", *SMALL, "--set", "model.features=run"], "model.hidden"),
+        (["train", "--nonsense"], "nonsense"),
+        (["evaluate", "nowhere"], "is not a run folder"),
+        (["predict", "run", "--input", "missing.npy", "--output", "p.npz"], "missing.npy"),
+        (["predict", "run", "--input", "bad.npy", "--output", "p.npz"], "64 numbers a row"),
+        (["predict", "run", "--input", "nan.npy", "--output", "p.npz"], "NaN"),
+        (["data", "get", "fashion-mnst"], "Did you mean 'fashion-mnist'?"),
+    ],
+)
+def test_mistakes_exit_with_2_and_say_what(run, arguments, message):
+    folder, _ = run
+    np.save(folder / "bad.npy", np.zeros((2, 3)))
+    np.save(folder / "nan.npy", np.full((2, 64), np.nan))
+    if "model.features=run" in arguments:
+        arguments = [*arguments, "--set", "model.hidden=[7]"]
+    done = fedstein(*arguments, cwd=folder)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_damaged_runs_are_refused(run, tmp_path):
+    folder, _ = run
+    for name, content in (("particles.safetensors", b"\xff" * 100), ("config.toml", b"seed = \xff")):
+        broken = tmp_path / name
+        broken.mkdir()
+        for file in (folder / "run").iterdir():
+            (broken / file.name).write_bytes(file.read_bytes())
+        (broken / name).write_bytes(content)
+        done = fedstein("evaluate", broken, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "damaged" in done.stderr
+
+
+def test_divergence_exits_with_1_and_keeps_the_last_good_state(tmp_path):
+    more = ["--set", "method.step=gradient", "--set", "method.step_size=1e30", "--set", "method.name=fedavg"]
+    done = fedstein("train", "--set", "data.name=digits", *more, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "round" in done.stderr
+    assert "method.step_size" in done.stderr
+
+
+def test_ctrl_c_ends_cleanly_and_keeps_what_was_learnt(tmp_path):
+    arguments = ["train", "--set", "data.name=digits", "--set", "rounds=1000000", "--set", "evaluation.every=5"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedstein", *arguments, "--out", "run", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    found = json.loads(out)
+    assert found["interrupted"]
+    again = one_object(fedstein("evaluate", "run", "--json", cwd=tmp_path))
+    assert again["accuracy"] == found["accuracy"]

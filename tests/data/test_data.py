@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedstein import UserError
+from fedstein.data import as_examples, class_pairs, dirichlet, from_indices, iid, load_digits, load_npz
+from fedstein.data import fashion_mnist as source
+from fedstein.data.idx import read_idx
+
+
+def idx(array):
+    return bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
+
+
+def test_fashion_mnist_is_the_real_one(fashion_mnist):
+    assert fashion_mnist.train.x.shape == (60_000, 1, 28, 28)
+    assert fashion_mnist.test.x.shape == (10_000, 1, 28, 28)
+    assert fashion_mnist.train.y.bincount().tolist() == [6000] * 10
+    assert fashion_mnist.test.y.bincount().tolist() == [1000] * 10
+    assert fashion_mnist.train.x.min() == 0.0
+    assert fashion_mnist.train.x.max() == 1.0
+    assert fashion_mnist.train.x.mean().item() == pytest.approx(0.2860, abs=1e-4)  # as commonly published
+
+
+def test_digits():
+    digits = load_digits()
+    assert (len(digits.train), len(digits.test)) == (1437, 360)
+    assert digits.test.y.bincount().min() > 30
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_round_trip(tmp_path, packed):
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    path = tmp_path / "file"
+    path.write_bytes(gzip.compress(idx(array)) if packed else idx(array))
+    assert (read_idx(path) == array).all()
+
+
+@given(st.binary(max_size=64))
+@settings(deadline=None, max_examples=300)
+def test_idx_never_trusts_its_input(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("idx") / "file"
+    path.write_bytes(content)
+    try:
+        array = read_idx(path)
+    except UserError:
+        return
+    assert idx(array) == content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00\x00",
+        idx(np.zeros((2, 3), np.uint8))[:-1],
+        idx(np.zeros((2, 3), np.uint8)) + b"x",
+        b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00",
+        gzip.compress(idx(np.zeros((9, 9), np.uint8)), mtime=0)[:-9],
+        b"\x1f\x8bnot gzip at all",
+    ],
+)
+def test_damaged_idx_is_refused(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="data file"):
+        read_idx(path)
+
+
+def test_a_changed_file_is_refused(tmp_path):
+    for name in source.FILES:
+        (tmp_path / name).write_bytes(idx(np.zeros(3, np.uint8)))
+    with pytest.raises(UserError, match="SHA-256"):
+        source.load_fashion_mnist(tmp_path)
+
+
+def test_missing_data_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match="fedstein data get fashion-mnist"):
+        source.load_fashion_mnist(tmp_path)
+
+
+@pytest.fixture
+def labels(generator):
+    return torch.randint(0, 10, (2000,), generator=generator)
+
+
+def disjoint(parts):
+    together = torch.cat(parts)
+    return len(together) == len(torch.unique(together))
+
+
+def test_iid(labels, generator):
+    parts = iid(labels, 7, None, generator)
+    assert [len(part) for part in parts] == [285] * 7
+    assert disjoint(parts)
+    assert [len(part) for part in iid(labels, 3, 100, generator)] == [100] * 3
+
+
+def test_class_pairs_is_the_letters_split(labels, generator):
+    parts = class_pairs(labels, 10, 100, generator)
+    held = [torch.unique(labels[part]).tolist() for part in parts]
+    assert held == [[0, 1]] * 2 + [[2, 9]] * 2 + [[3, 4]] * 2 + [[5, 6]] * 2 + [[7, 8]] * 2
+    assert all((labels[part] == pair[0]).sum() == 50 for part, pair in zip(parts, held, strict=True))
+    assert disjoint(parts)
+
+
+@given(st.integers(1, 40), st.floats(0.01, 100), st.integers(0, 5))
+@settings(deadline=None, max_examples=40)
+def test_dirichlet_leaves_nobody_empty(agents, concentration, seed):
+    labels = torch.arange(200) % 10
+    parts = dirichlet(labels, agents, None, concentration, torch.Generator().manual_seed(seed))
+    assert len(parts) == agents
+    assert min(map(len, parts)) >= 1
+    assert disjoint(parts)
+    assert sum(map(len, parts)) == 200
+
+
+def test_dirichlet_concentration_matters(labels):
+    def largest_share(concentration):
+        parts = dirichlet(labels, 10, None, concentration, torch.Generator().manual_seed(1))
+        return np.mean([labels[part].bincount(minlength=10).max().item() / len(part) for part in parts])
+
+    assert largest_share(0.05) > 0.5
+    assert largest_share(1000.0) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (lambda y, g: iid(y, 10, 201, g), "data.examples"),
+        (lambda y, g: iid(y, 2001, None, g), "data.examples"),
+        (lambda y, g: class_pairs(y, 7, 100, g), "multiple of 5"),
+        (lambda y, g: class_pairs(y, 10, 101, g), "even number"),
+        (lambda y, g: class_pairs(y, 10, 2000, g), "even number"),
+        (lambda y, g: class_pairs(y % 5, 10, 10, g), "even number of classes"),
+        (lambda y, g: dirichlet(y, 2001, None, 1.0, g), "data.agents"),
+        (lambda y, g: from_indices(y, [[0, 1], [1]]), "twice"),
+        (lambda y, g: from_indices(y, [[0, 0]]), "twice"),
+        (lambda y, g: from_indices(y, [[2000]]), "0..1999"),
+        (lambda y, g: from_indices(y, [[]]), "empty"),
+    ],
+)
+def test_impossible_splits_are_refused(labels, generator, split, message):
+    with pytest.raises(UserError, match=message):
+        split(labels, generator)
+
+
+def test_examples_come_in_many_shapes(generator):
+    x, y = torch.rand(4, 3, generator=generator), torch.tensor([0, 1, 1, 0])
+    wanted = as_examples((x, y), "a", 2)
+    for data in ((x.numpy(), y.numpy()), (x.tolist(), y.tolist()), torch.utils.data.TensorDataset(x, y), wanted):
+        found = as_examples(data, "a", 2)
+        torch.testing.assert_close(found.x, wanted.x)
+        assert found.y.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((torch.zeros(0, 2), torch.zeros(0)), "no examples"),
+        ((torch.zeros(2, 2), torch.zeros(3)), "as many x as y"),
+        ((torch.tensor([[0.0], [torch.nan]]), torch.zeros(2)), "row 1"),
+        ((torch.zeros(2, 2), torch.tensor([0, 2])), r"0\.\.1"),
+        ((torch.zeros(2, 2), torch.tensor([-1, 0])), r"0\.\.1"),
+        ((torch.zeros(2, 2), torch.tensor([0.5, 0])), "whole-number"),
+        (7, "pair"),
+        ((["a"], [0]), "numbers"),
+        ([], "no examples"),
+    ],
+)
+def test_bad_examples_are_refused(data, message):
+    with pytest.raises(UserError, match=message):
+        as_examples(data, "agents[0]", 2)
+
+
+def save(path, **arrays):
+    good = {"x_train": np.zeros((4, 2)), "y_train": np.array([0, 1, 0, 1])}
+    good |= {"x_test": np.zeros((2, 2)), "y_test": np.array([0, 1])}
+    np.savez(path, **{k: v for k, v in (good | arrays).items() if v is not None})
+
+
+def test_npz(tmp_path):
+    save(tmp_path / "a.npz")
+    found = load_npz(tmp_path / "a.npz")
+    assert (found.classes, len(found.train), len(found.test)) == (2, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"y_test": None}, "Missing: y_test"),
+        ({"x_train": np.full((4, 2), np.nan)}, "NaN"),
+        ({"y_test": np.array([0, 2])}, "labels must be in"),
+        ({"y_train": np.array([0.0, 1, 0, 1])}, "whole-number"),
+        ({"y_train": np.zeros(4, int)}, "two classes"),
+        ({"x_test": np.zeros((2, 3))}, "same shape"),
+        ({"x_train": np.array([{}, {}, {}, {}], dtype=object)}, "plain arrays"),  # would have to be unpickled
+    ],
+)
+def test_bad_npz_is_refused(tmp_path, arrays, message):
+    save(tmp_path / "a.npz", **arrays)
+    with pytest.raises(UserError, match=message):
+        load_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", json.dumps([1]).encode()])
+def test_no_npz_is_refused(tmp_path, content):
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(UserError, match="Cannot read"):
+        load_npz(tmp_path / "a.npz")

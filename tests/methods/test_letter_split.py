@@ -1,0 +1,53 @@
+"""The letter's non-IID setting on the real Fashion-MNIST: a last layer on FedAvg features, two classes an agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedstein.build import build_problem
+from fedstein.config import make_config
+from fedstein.runs import RunFolder
+from fedstein.training import fit
+
+SPLIT = ["data.partition=class-pairs", "data.examples=100", "evaluation.every=1000"]
+
+
+def trained(overrides):
+    config = make_config(overrides=[*SPLIT, *overrides])
+    problem = build_problem(config)
+    found = fit(
+        problem,
+        config.method,
+        rounds_to_do=config.rounds,
+        schedule=config.schedule,
+        seed=config.seed,
+        evaluate_every=config.evaluation.every,
+    )
+    return config, found
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory) -> Path:
+    config, found = trained(
+        ["method.name=fedavg", "rounds=200", "schedule.agents_per_round=10", "method.local_steps=5",
+         "method.step=gradient", "method.step_size=0.1"]
+    )  # fmt: skip
+    run = RunFolder(tmp_path_factory.mktemp("features") / "run", config)
+    run.save(found.state)
+    return run.path
+
+
+def last_layer(features, *overrides):
+    base = [f"model.features={features}", "method.particles=40", "method.likelihood=mean", "rounds=400"]
+    return trained([*base, *overrides])[1]
+
+
+def test_linear_factors_learn_all_labels_where_flat_ones_do_not(features):
+    linear = last_layer(features, "method.factor=linear", "method.temperature=0.3333", "prior.std=0.53")
+    assert linear.problem.model.dim == 1010
+    assert linear.metrics["accuracy"] > 0.75
+    assert min(linear.metrics["class_accuracy"]) > 0.3
+    flat = last_layer(features, "method.step=gradient", "method.step_size=1.0")
+    assert flat.metrics["accuracy"] < 0.72
