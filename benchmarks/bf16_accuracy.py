@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from fedstein.build import build_problem
+from fedstein.build import fit_config
 from fedstein.config import make_config
 from fedstein.models import dense
-from fedstein.training import fit
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -26,13 +25,5 @@ if __name__ == "__main__":
                 "model": {"precision": precision},
             }
         )
-        trained = fit(
-            build_problem(config),
-            config.method,
-            rounds_to_do=config.rounds,
-            schedule=config.schedule,
-            seed=config.seed,
-            evaluate_every=config.rounds,
-        )
-        metrics = trained.metrics
+        metrics = fit_config(config).metrics
         print(f"{precision}: accuracy {metrics['accuracy']:.4f}, ECE {metrics['ece']:.4f}, NLL {metrics['nll']:.4f}")

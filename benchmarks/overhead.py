@@ -13,15 +13,13 @@ from pathlib import Path
 
 import torch
 
-from fedstein.build import build_problem
+from fedstein.build import fit_config
 from fedstein.config import Config, make_config
 from fedstein.methods import Visit
 from fedstein.runs import RunFolder
-from fedstein.training import fit
 
 
 def measure(config: Config) -> None:
-    problem = build_problem(config)
     spent = 0.0
 
     class Timed(type(config.method)):  # type: ignore[misc]
@@ -34,15 +32,8 @@ def measure(config: Config) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run", config)
-        trained = fit(
-            problem,
-            Timed(**config.method.model_dump()),
-            rounds_to_do=config.rounds,
-            schedule=config.schedule,
-            seed=config.seed,
-            evaluate_every=config.evaluation.every,
-            watchers=[run],
-        )
+        timed = config.model_copy(update={"method": Timed(**config.method.model_dump())})
+        trained = fit_config(timed, [run])
     other = trained.seconds - spent
     print(
         f"{config.method.particles} particles: {config.rounds} rounds in {trained.seconds:.1f} s, "

@@ -1,8 +1,9 @@
-"""From a config to a problem: load, partition, make the model."""
+"""From a config to a problem (load, partition, make the model) and on to a trained one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -17,8 +18,22 @@ from fedstein.methods import DSVGD
 from fedstein.models import DenseStack, TorchModule
 from fedstein.problem import Metrics, Problem
 from fedstein.streams import stream
+from fedstein.training import Trained, Watcher, fit
 
-__all__ = ["build_problem"]
+__all__ = ["build_problem", "fit_config"]
+
+
+def fit_config(config: Config, watchers: Sequence[Watcher] = (), problem: Problem | None = None) -> Trained:
+    """Train as a config says; `problem` if it was built already."""
+    return fit(
+        build_problem(config) if problem is None else problem,
+        config.method,
+        rounds_to_do=config.rounds,
+        schedule=config.schedule,
+        seed=config.seed,
+        evaluate_every=config.evaluation.every,
+        watchers=watchers,
+    )
 
 
 def build_problem(config: Config) -> Problem:

@@ -6,26 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fedstein.build import build_problem
+from fedstein.build import fit_config
 from fedstein.config import make_config
 from fedstein.runs import RunFolder
-from fedstein.training import fit
 
 SPLIT = ["data.partition=class-pairs", "data.examples=100", "evaluation.every=1000"]
 
 
 def trained(overrides):
     config = make_config(overrides=[*SPLIT, *overrides])
-    problem = build_problem(config)
-    found = fit(
-        problem,
-        config.method,
-        rounds_to_do=config.rounds,
-        schedule=config.schedule,
-        seed=config.seed,
-        evaluate_every=config.evaluation.every,
-    )
-    return config, found
+    return config, fit_config(config)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedstein.build import build_problem
+from fedstein.build import fit_config
 from fedstein.config import make_config
 from fedstein.data.synthetic import GaussianMean, negative
 from fedstein.engines import Schedule
@@ -14,14 +14,6 @@ from fedstein.models import TorchModule
 from fedstein.problem import Problem
 from fedstein.streams import stream
 from fedstein.training import fit
-
-
-def history(overrides, rounds, every):
-    config = make_config(overrides=overrides)
-    problem = build_problem(config)
-    return fit(
-        problem, config.method, rounds_to_do=rounds, schedule=config.schedule, seed=config.seed, evaluate_every=every
-    ).history
 
 
 @pytest.mark.parametrize(
@@ -34,17 +26,18 @@ def history(overrides, rounds, every):
     ],
 )
 def test_kde_factors_reach_the_exact_product_and_stay(settings, excess):
-    found = history(
-        [
+    config = make_config(
+        overrides=[
             "data.name=synthetic-mixture",
             "method.factor=kde",
             "method.particles=50",
             "method.local_steps=200",
             *settings,
-        ],
-        rounds=40,
-        every=1,
+            "rounds=40",
+            "evaluation.every=1",
+        ]
     )
+    found = fit_config(config).history
     distances = [round["total_variation"] for round in found]
     floor = found[0]["smoothing_floor"]
     assert distances[0] > floor + 0.1  # one agent alone is not the answer

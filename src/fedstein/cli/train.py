@@ -11,13 +11,13 @@ import torch
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedstein.build import build_problem
+from fedstein.build import build_problem, fit_config
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
 from fedstein.config import Config, load_config
 from fedstein.engines import State
 from fedstein.problem import Metrics
 from fedstein.runs import RunFolder
-from fedstein.training import Trained, fit
+from fedstein.training import Trained
 
 __all__ = ["train"]
 
@@ -74,15 +74,7 @@ def train(
     last = _Last()
     try:
         with _Bar(config.rounds) as bar:
-            trained = fit(
-                problem,
-                config.method,
-                rounds_to_do=config.rounds,
-                schedule=config.schedule,
-                seed=config.seed,
-                evaluate_every=config.evaluation.every,
-                watchers=[last, run, bar],
-            )
+            trained = fit_config(config, [last, run, bar], problem)
         last.state = trained.state
     finally:
         # Whatever ended it, a divergence included: the last good state is kept.
