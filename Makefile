@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test lint bench docs clean
+.PHONY: run test lint bench fuzz docs clean
 
 run: .venv/run.stamp
 	$(BIN)/fedstein data get fashion-mnist
@@ -25,6 +25,10 @@ bench: .venv/test.stamp
 	$(BIN)/python benchmarks/svgd_step.py --memory
 	$(BIN)/fedstein data get fashion-mnist
 	$(BIN)/python benchmarks/overhead.py
+
+# A coverage-guided fuzzer against the frame decoder; a short run of it is part of `make test`.
+fuzz: .venv/test.stamp
+	$(BIN)/python tests/fuzz/fuzz_frame.py -runs=1000000 -max_len=512
 
 # docs/config.md is written from the settings themselves.
 docs: .venv/run.stamp

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedstein.config import Config, DataConfig
 from fedstein.data import Dataset, Examples, class_pairs, dirichlet, from_indices, iid, load_source
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
+from fedstein.engines import State
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
 from fedstein.methods import DSVGD
@@ -19,21 +20,52 @@ from fedstein.models import DenseStack, TorchModule
 from fedstein.problem import Metrics, Problem
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
+from fedstein.uplink import Contract, Uplink, groups_of, parse_budget, plan
 
-__all__ = ["build_problem", "fit_config"]
+__all__ = ["build_problem", "build_uplink", "fit_config"]
 
 
-def fit_config(config: Config, watchers: Sequence[Watcher] = (), problem: Problem | None = None) -> Trained:
-    """Train as a config says; `problem` if it was built already."""
+def fit_config(
+    config: Config, watchers: Sequence[Watcher] = (), problem: Problem | None = None, state: State | None = None
+) -> Trained:
+    """Train as a config says; `problem` if it was built already, `state` to go on from."""
+    problem = build_problem(config) if problem is None else problem
     return fit(
-        build_problem(config) if problem is None else problem,
+        problem,
         config.method,
         rounds_to_do=config.rounds,
         schedule=config.schedule,
         seed=config.seed,
         evaluate_every=config.evaluation.every,
         watchers=watchers,
+        state=state,
+        uplink=build_uplink(config, problem.model.dim),
     )
+
+
+def build_uplink(config: Config, dim: int) -> Uplink | None:
+    """The terms of the uplink; None without a budget."""
+    terms = config.uplink
+    if terms.budget is None:
+        return None
+    if config.method.central:
+        raise UserError(f"The 'uplink.budget' has no meaning with method '{config.method.name}': nothing is uploaded.")
+    if terms.entries == "adaptive" and terms.positions in ("golomb", "enumerative"):
+        raise UserError(
+            f"The 'uplink.positions' must be auto, range or informed with adaptive entries. Got '{terms.positions}'."
+        )
+    contract = Contract(
+        dim=dim,
+        particles=config.method.particles,
+        groups=groups_of(terms.sharing, config.method.particles),
+        bits_per_entry=terms.bits_per_entry,
+        budget_bits=parse_budget(terms.budget, dim),
+        a_max=terms.a_max,
+        positions=terms.positions,
+        entries=terms.entries,
+    )
+    plan(contract)  # refuses a budget that is too small before any work is done
+    return Uplink(contract, terms.feedback)
 
 
 def build_problem(config: Config) -> Problem:

@@ -70,6 +70,27 @@ class PriorConfig(_Section):
     )
 
 
+class UplinkConfig(_Section):
+    """What an upload may cost, and how it is made."""
+
+    budget: str | int | None = Field(
+        None, description="bits (79510), multiples of the dimension (0.5d) or bytes (10kB); no limit if left out"
+    )
+    sharing: float = Field(1.0, gt=0, le=1, description="fraction of the particles that share one sparsity pattern")
+    bits_per_entry: int = Field(5, ge=2, le=16, description="N_b: one sign bit, the rest magnitude")
+    feedback: bool = Field(False, description="agents keep what they could not send and add it next time")
+    positions: Literal["auto", "golomb", "range", "enumerative", "informed"] = Field(
+        "auto", description="position coder; auto: the shortest; informed: uses how far entries have moved"
+    )
+    entries: Literal["fixed", "adaptive"] = Field(
+        "fixed", description="fixed: N_b bits an entry; adaptive: entropy coding, and as many entries as fit"
+    )
+    a_max: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="end of the quantiser's range; the largest magnitude if left out"
+    )
+    record_frames: bool = Field(False, description="keep every frame in the run folder")
+
+
 class EvaluationConfig(_Section):
     """When and on what the particles are judged."""
 
@@ -89,6 +110,7 @@ class Config(_Section):
     prior: PriorConfig = PriorConfig()
     method: SerializeAsAny[Method] = DSVGD()
     schedule: Schedule = Schedule()
+    uplink: UplinkConfig = UplinkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @field_validator("method", mode="before")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DivergedError", "FedsteinError", "UserError", "nearest"]
+__all__ = ["DivergedError", "FedsteinError", "PayloadError", "UserError", "nearest"]
 
 
 class FedsteinError(Exception):
@@ -14,6 +14,10 @@ class FedsteinError(Exception):
 
 class UserError(FedsteinError, ValueError):
     """A mistake in what the user gave: an argument, a config key, a file. Exit code 2."""
+
+
+class PayloadError(FedsteinError, ValueError):
+    """Bytes from an agent that are no frame of this contract. Nothing of them is applied."""
 
 
 class DivergedError(FedsteinError, ArithmeticError):

@@ -18,6 +18,7 @@ from fedstein.methods import DSVGD, Method
 from fedstein.metrics import Prediction
 from fedstein.models import Loss, Precision, cross_entropy, particle_model
 from fedstein.problem import Init, Metrics, Problem, predict
+from fedstein.uplink import Uplink
 
 __all__ = ["Trained", "Watcher", "fit", "train"]
 
@@ -40,6 +41,9 @@ class Trained:
     history: list[Metrics] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
+    total_upload_bits: int = 0
+    max_upload_bits: int = 0
+    refused: int = 0
 
     @property
     def particles(self) -> Tensor:
@@ -61,13 +65,18 @@ def fit(
     evaluate_every: int,
     watchers: Sequence[Watcher] = (),
     state: State | None = None,
+    uplink: Uplink | None = None,
 ) -> Trained:
     """Train until `rounds_to_do` rounds are done; Ctrl-C ends it early and keeps what was learnt."""
     began = time.perf_counter()
     found = Trained(problem, start(problem, method, seed) if state is None else state)
     try:
-        for now in rounds(problem, method, schedule, seed, found.state):
+        for now in rounds(problem, method, schedule, seed, found.state, uplink):
             found.state = now
+            for upload in now.uploads:
+                found.total_upload_bits += upload.bits
+                found.max_upload_bits = max(found.max_upload_bits, upload.bits)
+                found.refused += upload.refused
             last = now.round >= rounds_to_do
             metrics = None
             if last or now.round % evaluate_every == 0:

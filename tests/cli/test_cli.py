@@ -48,7 +48,9 @@ def test_train_prints_what_scripts_rely_on(run):
     assert found["seconds"] > 0
     assert all(found[name] >= 0 for name in ("accuracy", "ece", "nll", "brier"))
     names = {path.name for path in (folder / "run").iterdir()}
-    assert names == {"config.toml", "environment.json", "metrics.jsonl", "particles.safetensors", "result.json"}
+    assert names == {
+        "config.toml", "environment.json", "metrics.jsonl", "uploads.jsonl", "particles.safetensors", "result.json",
+    }  # fmt: skip
     assert json.loads((folder / "run" / "result.json").read_text()) == found
 
 

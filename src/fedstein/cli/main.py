@@ -14,6 +14,7 @@ from fedstein import __version__
 from fedstein.cli.data import app as data_app
 from fedstein.cli.evaluate import evaluate
 from fedstein.cli.methods import methods
+from fedstein.cli.plan import plan
 from fedstein.cli.predict import predict
 from fedstein.cli.train import train
 from fedstein.errors import FedsteinError, UserError
@@ -25,6 +26,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(methods)
+app.command()(plan)
 app.add_typer(data_app, name="data")
 
 

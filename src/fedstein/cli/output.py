@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from fedstein.runs import to_json
 
 __all__ = ["JsonOption", "console", "print_json", "print_metrics"]
 
@@ -36,7 +37,7 @@ _ROWS = (
 
 def print_json(value: dict[str, Any]) -> None:
     """One object on one line of stdout."""
-    print(json.dumps(value))
+    print(to_json(value))
 
 
 def print_metrics(metrics: dict[str, Any], title: str) -> None:

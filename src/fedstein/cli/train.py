@@ -11,13 +11,14 @@ import torch
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedstein.build import build_problem, fit_config
+from fedstein.build import build_problem, build_uplink, fit_config
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
 from fedstein.config import Config, load_config
-from fedstein.engines import State
+from fedstein.engines import State, start
 from fedstein.problem import Metrics
 from fedstein.runs import RunFolder
 from fedstein.training import Trained
+from fedstein.uplink import Uplink
 
 __all__ = ["train"]
 
@@ -66,26 +67,26 @@ def train(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     problem = build_problem(config)
+    uplink = build_uplink(config, problem.model.dim)
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     run = RunFolder(out, config)
     if not json:
         console.print(_headline(config, problem.model.dim))
-    last = _Last()
+    last = _Last(start(problem, config.method, config.seed))
+    run.save(last.state)  # so that there is a good state to keep, whatever happens in the first round
     try:
         with _Bar(config.rounds) as bar:
-            trained = fit_config(config, [last, run, bar], problem)
-        last.state = trained.state
+            trained = fit_config(config, [last, run, bar], problem, last.state)
     finally:
-        # Whatever ended it, a divergence included: the last good state is kept.
-        if last.state is not None:
-            run.save(last.state)
-    result = _result(out, trained)
+        run.save(last.state)  # whatever ended it, a divergence included
+    result = _result(out, trained, uplink)
     run.finish(result)
     if json:
         print_json(result)
     else:
         print_metrics(trained.metrics, f"after {trained.state.round} rounds, {trained.seconds:.1f} s")
+        console.print(_bill(result))
         console.print(f"Run folder: [bold]{out}[/]   (next: fedstein evaluate {out})")
     if trained.interrupted:
         console.print("Interrupted: what was learnt so far is kept.") if not json else None
@@ -95,10 +96,18 @@ def train(
 class _Last:
     """Remembers the last finished round."""
 
-    state: State | None = None
+    def __init__(self, state: State) -> None:
+        self.state = state
 
     def after_round(self, state: State, metrics: Metrics | None) -> None:
         self.state = state
+
+
+def _bill(result: dict[str, Any]) -> str:
+    sent, most, budget = result["total_upload_bits"], result["max_upload_bits"], result["budget_bits"]
+    if budget is None:
+        return f"Uploads: {sent / 8e6:,.1f} MB in all, as plain float32 (no uplink.budget)"
+    return f"Uploads: {sent / 8e6:,.3f} MB in all; the largest {most:,} of {budget:,} bits, {result['kept']:,} kept"
 
 
 def _headline(config: Config, dim: int) -> str:
@@ -109,8 +118,15 @@ def _headline(config: Config, dim: int) -> str:
     )
 
 
-def _result(out: Path, trained: Trained) -> dict[str, Any]:
+def _result(out: Path, trained: Trained, uplink: Uplink | None) -> dict[str, Any]:
     names = ("accuracy", "ece", "ece_bins", "nll", "brier")
     base = {"run": str(out), "rounds": trained.state.round, "seconds": round(trained.seconds, 3)}
     rest = {key: value for key, value in trained.metrics.items() if key != "round"}
-    return base | dict.fromkeys(names) | rest | {"interrupted": trained.interrupted}
+    bill = {
+        "budget_bits": None if uplink is None else uplink.contract.budget_bits,
+        "max_upload_bits": trained.max_upload_bits,
+        "total_upload_bits": trained.total_upload_bits,
+        "kept": max((upload.kept for upload in trained.state.uploads), default=None),
+        "refused": trained.refused,
+    }
+    return base | dict.fromkeys(names) | rest | bill | {"interrupted": trained.interrupted}

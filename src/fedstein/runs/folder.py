@@ -3,6 +3,8 @@
     RUN/config.toml            every setting, defaults included
     RUN/environment.json       versions and machine
     RUN/metrics.jsonl          one JSON object for each evaluated round
+    RUN/uploads.jsonl          one JSON object for each round: who sent how many bits, within which budget
+    RUN/frames/agent-K/        the frames themselves, if uplink.record_frames is set
     RUN/particles.safetensors  the particles after the last finished round
     RUN/result.json            the final metrics, as `fedstein train --json` prints them
 
@@ -12,9 +14,11 @@ Tensors rest as safetensors, settings as TOML and JSON; nothing is ever unpickle
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import tomllib
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,7 +33,7 @@ from fedstein.engines import State
 from fedstein.errors import UserError
 from fedstein.problem import Metrics
 
-__all__ = ["RunFolder", "load_particles", "load_run_config"]
+__all__ = ["RunFolder", "load_particles", "load_run_config", "to_json"]
 
 
 class RunFolder:
@@ -43,6 +47,7 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"Cannot make the run folder {path}: {error.strerror}.") from error
         self.path = path
+        self._record_frames = config.uplink.record_frames and config.uplink.budget is not None
         (path / "config.toml").write_text(to_toml(config), encoding="utf-8")
         environment = {
             "fedstein": version("fedstein"),
@@ -51,13 +56,22 @@ class RunFolder:
             "machine": platform.machine(),
             "threads": torch.get_num_threads(),
         }
-        _write(path / "environment.json", json.dumps(environment, indent=2).encode())
+        _write(path / "environment.json", to_json(environment, indent=2).encode())
 
     def after_round(self, state: State, metrics: Metrics | None) -> None:
-        """Record an evaluated round."""
+        """Record the bills of a round, its frames if asked to, and its metrics if it was evaluated."""
+        bills = [asdict(upload) for upload in state.uploads]
+        down = 32 * state.particles.numel() * len(bills)
+        with (self.path / "uploads.jsonl").open("a", encoding="utf-8") as file:
+            file.write(to_json({"round": state.round, "download_bits": down, "uploads": bills}) + "\n")
+        if self._record_frames:
+            for upload, frame in zip(state.uploads, state.frames, strict=True):
+                folder = self.path / "frames" / f"agent-{upload.agent}"  # apart, so that an agent's can be purged
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"round-{state.round:06d}.frame").write_bytes(frame)
         if metrics is not None:
             with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(metrics) + "\n")
+                file.write(to_json(metrics) + "\n")
             self.save(state)
 
     def save(self, state: State) -> None:
@@ -67,7 +81,20 @@ class RunFolder:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Keep the final result."""
-        _write(self.path / "result.json", json.dumps(result, indent=2).encode())
+        _write(self.path / "result.json", to_json(result, indent=2).encode())
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON as the standard has it: a number that is not finite becomes null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def load_run_config(run: Path) -> Config:

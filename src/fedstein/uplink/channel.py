@@ -1,0 +1,75 @@
+"""Both ends of the uplink: the agent turns a difference into a frame, the server a frame into a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedstein.uplink.budget import Contract, letter_bits
+from fedstein.uplink.frame import decode, encode
+from fedstein.uplink.informed import Known, what_both_know
+
+__all__ = ["Link", "Uplink", "Upload", "free", "receive", "send"]
+
+Link = Callable[[bytes], bytes]
+"""What the network does to a frame on its way; tests make it a bad one."""
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """The terms of a run's uplink: the contract, and whether agents keep what they could not send."""
+
+    contract: Contract
+    feedback: bool = False
+
+    def known(self, particles: Tensor, start: Tensor) -> list[Known] | None:
+        """What both ends know before an upload, if the contract's position coder uses it."""
+        if self.contract.positions != "informed":
+            return None
+        return what_both_know(particles.numpy(), start.numpy(), self.contract.groups)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The bill of one upload."""
+
+    agent: int
+    bits: int
+    budget_bits: int | None  # None: no budget, plain float32
+    bound_bits: float  # the letter's formula for the same number of kept entries
+    kept: int
+    captured: float  # share of the energy of what was to be sent that arrives
+    refused: bool = False
+
+
+def send(
+    agent: int, wish: Tensor, contract: Contract, generator: np.random.Generator, known: list[Known] | None
+) -> tuple[bytes, Tensor, Upload]:
+    """At the agent: the frame of what it wishes to send, what the server will read in it, and the bill."""
+    frame, sparse = encode(wish.numpy(), contract, generator, known)
+    arrives = torch.from_numpy(sparse.dense())
+    energy = float(wish.square().sum())
+    bill = Upload(
+        agent=agent,
+        bits=8 * len(frame),
+        budget_bits=contract.budget_bits,
+        bound_bits=letter_bits(contract, sparse.kept),
+        kept=sparse.kept,
+        captured=1.0 - float((wish - arrives).square().sum()) / energy if energy > 0 else 1.0,
+    )
+    return frame, arrives, bill
+
+
+def free(agent: int, wish: Tensor) -> Upload:
+    """The bill of a difference sent without a budget: float32."""
+    bits = 32 * wish.numel()
+    return Upload(agent, bits, None, float(bits), wish.shape[1], captured=1.0)
+
+
+def receive(frame: bytes, contract: Contract, known: list[Known] | None) -> Tensor:
+    """At the server: the difference in a frame. PayloadError where it is none."""
+    return torch.from_numpy(decode(frame, contract, known).dense())
