@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -15,14 +18,15 @@ from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
 from fedstein.engines import State
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
-from fedstein.methods import DSVGD
+from fedstein.methods import DSVGD, BayesianMethod
 from fedstein.models import DenseStack, TorchModule
 from fedstein.problem import Metrics, Problem
+from fedstein.runs import load_particles, load_run_config, load_tensor
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
 from fedstein.uplink import Contract, Uplink, groups_of, parse_budget, plan
 
-__all__ = ["build_problem", "build_uplink", "fit_config"]
+__all__ = ["build_problem", "build_uplink", "fit_config", "load_features", "load_run"]
 
 
 def fit_config(
@@ -68,21 +72,35 @@ def build_uplink(config: Config, dim: int) -> Uplink | None:
     return Uplink(contract, terms.feedback)
 
 
-def build_problem(config: Config) -> Problem:
-    """The problem that a config describes."""
+def build_problem(config: Config, features: Tensor | None = None, split: str | None = None) -> Problem:
+    """The problem that a config describes.
+
+    Args:
+        config: of the run.
+        features: the frozen particle, if it is at hand; else it is read from the run `model.features`.
+        split: what to evaluate on, if not what the config says.
+    """
     if config.data.name.startswith("synthetic"):
         return _synthetic(config)
     dataset = load_source(config.data.name, Path(config.data.path) if config.data.path else None)
     train, validation = _hold_out(dataset, config)
-    if config.evaluation.split == "validation" and validation is None:
+    split = config.evaluation.split if split is None else split
+    if split == "validation" and validation is None:
         raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
     parts = _partition(train.y, config.data, stream(config.seed, "partition"))
     agents = [train.take(part) for part in parts]
-    test = dataset.test if config.evaluation.split == "test" or validation is None else validation
-    sizes = [dataset.train.x[0].numel(), *config.model.hidden, dataset.classes]
+    test = dataset.test if split == "test" or validation is None else validation
+    raw = dataset.train.x.shape[1:]
+    sizes = [raw.numel(), *config.model.hidden, dataset.classes]
+    _refuse_giants(config, sizes)
     stack = DenseStack(sizes, config.model.activation, config.model.precision)
+    prepare = None
     if config.model.features is not None:
-        stack, agents, test = _last_layer(stack, agents, test, config)
+        particle = load_features(config, stack) if features is None else features
+        whole, stack = stack, DenseStack(sizes[-2:], config.model.activation, config.model.precision)
+        prepare = partial(whole.features, particle)
+        agents = [Examples(prepare(data.x), data.y) for data in agents]
+        test = Examples(prepare(test.x), test.y)
     return Problem(
         model=stack,
         agents=agents,
@@ -90,7 +108,53 @@ def build_problem(config: Config) -> Problem:
         init=config.prior.init,
         test=test,
         ece_bins=config.evaluation.ece_bins,
+        prepare=prepare,
+        raw_shape=raw,
     )
+
+
+def load_run(run: Path, split: str | None = None) -> tuple[Problem, Tensor]:
+    """The problem and the particles of a run folder, which must fit each other."""
+    config = load_run_config(run)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    kept = run / "features.safetensors"
+    problem = build_problem(config, load_tensor(kept, "features") if kept.is_file() else None, split)
+    particles = load_particles(run)
+    if particles.shape[1] != problem.model.dim:
+        raise UserError(
+            f"The particles of '{run}' do not fit its config.toml: {particles.shape[1]} parameters, "
+            f"expected {problem.model.dim}."
+        )
+    return problem, particles
+
+
+def load_features(config: Config, stack: DenseStack) -> Tensor:
+    """The first particle of the run `model.features`, which must be of the same network."""
+    assert config.model.features is not None
+    run = Path(config.model.features)
+    other, particles = load_run_config(run), load_particles(run)
+    same = (other.model.hidden, other.model.activation) == (config.model.hidden, config.model.activation)
+    if not same or particles.shape[1] != stack.dim or not config.model.hidden:
+        raise UserError(
+            f"The run 'model.features' {run} must be of the same network, with a hidden layer: model.hidden = "
+            f"{list(config.model.hidden)}, '{config.model.activation}'. It has {list(other.model.hidden)}, "
+            f"'{other.model.activation}', and {particles.shape[1]} parameters."
+        )
+    return particles[0]
+
+
+def _refuse_giants(config: Config, sizes: list[int]) -> None:
+    """Say so before anything is made if the particles cannot fit into this machine's memory."""
+    parameters = sum((below + 1) * above for below, above in pairwise(sizes))
+    need = 4 * parameters * config.method.particles * 6  # particles, scores, steps, scratch
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > have:
+        raise UserError(
+            f"The 'method.particles' times the parameters of 'model.hidden' must fit into memory: "
+            f"{config.method.particles:,} x {parameters:,} need about {need / 2**30:,.0f} GiB, "
+            f"this machine has {have / 2**30:,.0f}."
+        )
 
 
 def _hold_out(dataset: Dataset, config: Config) -> tuple[Examples, Examples | None]:
@@ -105,6 +169,8 @@ def _hold_out(dataset: Dataset, config: Config) -> tuple[Examples, Examples | No
 
 
 def _partition(labels: Tensor, data: DataConfig, generator: torch.Generator) -> list[Tensor]:
+    if data.indices is not None and data.partition != "indices":
+        raise UserError(f"The 'data.indices' needs data.partition = 'indices'. Got '{data.partition}'.")
     if data.partition == "iid":
         return iid(labels, data.agents, data.examples, generator)
     if data.partition == "class-pairs":
@@ -115,35 +181,14 @@ def _partition(labels: Tensor, data: DataConfig, generator: torch.Generator) -> 
         raise UserError("The 'data.indices' must name a JSON file when data.partition is 'indices'. Got nothing.")
     try:
         lists = json.loads(Path(data.indices).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"Cannot read 'data.indices' {data.indices} as JSON: {error}.") from error
     whole = isinstance(lists, list) and all(
-        isinstance(part, list) and all(type(i) is int for i in part) for part in lists
+        isinstance(part, list) and all(type(i) is int and abs(i) < 2**62 for i in part) for part in lists
     )
     if not whole or len(lists) != data.agents:
         raise UserError(f"The file {data.indices} must be {data.agents} lists of whole numbers, one for each agent.")
     return from_indices(labels, lists)
-
-
-def _last_layer(
-    stack: DenseStack, agents: list[Examples], test: Examples, config: Config
-) -> tuple[DenseStack, list[Examples], Examples]:
-    """A last layer on features frozen from an earlier run (the letter's unlearning study)."""
-    from fedstein.runs import load_particles
-
-    assert config.model.features is not None
-    particle = load_particles(Path(config.model.features))[0]
-    if len(particle) != stack.dim or not config.model.hidden:
-        raise UserError(
-            f"The run 'model.features' {config.model.features} must be of the same network as model.hidden, "
-            f"with {stack.dim} parameters and a hidden layer. It has {len(particle)}."
-        )
-
-    def frozen(data: Examples) -> Examples:
-        return Examples(stack.features(particle, data.x), data.y)
-
-    last = DenseStack(stack.sizes[-2:], config.model.activation, config.model.precision)
-    return last, [frozen(data) for data in agents], frozen(test)
 
 
 def _synthetic(config: Config) -> Problem:
@@ -164,8 +209,9 @@ def _synthetic(config: Config) -> Problem:
     gaussian = GaussianMean.draw(
         config.data.agents, config.data.examples or 20, 3, stream(config.seed, "synthetic"), std=config.prior.std
     )
-    counted = getattr(config.method, "likelihood", "mean")
+    counted, temperature = "mean", 1.0
+    if isinstance(config.method, BayesianMethod):
+        counted, temperature = config.method.likelihood, config.method.temperature
+    exact = partial(gaussian.errors, counted=counted, temperature=temperature)
     model = TorchModule(gaussian.module(), negative)
-    return Problem(
-        model, list(gaussian.agents), gaussian.prior, init="prior", exact=lambda p: gaussian.errors(p, counted)
-    )
+    return Problem(model, list(gaussian.agents), gaussian.prior, init="prior", exact=exact)

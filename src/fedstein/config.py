@@ -34,7 +34,7 @@ class DataConfig(_Section):
         "fashion-mnist", description="source; 'fedstein data list' describes them"
     )
     path: str | None = Field(None, description="folder of Fashion-MNIST, or your .npz file")
-    agents: int = Field(10, ge=1, description="K, how many agents")
+    agents: int = Field(10, ge=1, le=10_000_000, description="K, how many agents")
     partition: Literal["iid", "class-pairs", "dirichlet", "indices"] = Field("iid", description="who holds what")
     examples: int | None = Field(None, ge=1, description="examples of each agent; all, in equal parts, if left out")
     concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
@@ -64,7 +64,7 @@ class ModelConfig(_Section):
 class PriorConfig(_Section):
     """The prior N(0, std^2 I), and where particles start."""
 
-    std: float = Field(1.0, gt=0, allow_inf_nan=False, description="standard deviation of the prior")
+    std: float = Field(1.0, ge=1e-15, le=1e15, allow_inf_nan=False, description="standard deviation of the prior")
     init: Init = Field(
         "fan-in", description="fan-in: weights N(0, 1/(fan_in + 1)), biases 0; prior: draws of the prior"
     )
@@ -96,7 +96,7 @@ class EvaluationConfig(_Section):
 
     every: int = Field(50, ge=1, description="rounds between evaluations")
     split: Literal["test", "validation"] = Field("test", description="validation needs data.validation > 0")
-    ece_bins: int = Field(15, ge=1, description="bins of equal width of the ECE")
+    ece_bins: int = Field(15, ge=1, le=10_000, description="bins of equal width of the ECE")
 
 
 class Config(_Section):
@@ -104,7 +104,7 @@ class Config(_Section):
 
     seed: int = Field(0, ge=0, description="of every random draw")
     rounds: int = Field(200, ge=1, description="rounds of training")
-    threads: int | None = Field(None, ge=1, description="CPU threads; all cores if left out")
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; all cores if left out")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     prior: PriorConfig = PriorConfig()
@@ -120,9 +120,11 @@ class Config(_Section):
             return value
         settings = dict(value)
         name = settings.pop("name", "dsvgd")
-        if name not in METHODS:
+        if not isinstance(name, str) or name not in METHODS:
             raise ValueError(
-                f"name must be one of {', '.join(METHODS)}. Got {name!r} instead. {nearest(str(name), METHODS)}"
+                f"name must be one of {', '.join(METHODS)}. Got {name!r} instead. {nearest(str(name), METHODS)}".rstrip(
+                    "."
+                )
             )
         return METHODS[name].model_validate(settings)
 
@@ -140,6 +142,8 @@ def make_config(table: Mapping[str, Any] | None = None, overrides: Sequence[str]
             raise UserError(f"The '--set' must look like dotted.key=value. Got {override!r} instead.")
         place = merged
         *sections, last = key.strip().split(".")
+        if len(sections) > 2 or not override.isprintable():
+            raise UserError(f"The '--set' must look like dotted.key=value, in plain text. Got {override[:80]!r}.")
         for section in sections:
             place = place.setdefault(section, {})
             if not isinstance(place, dict):
@@ -155,7 +159,7 @@ def _value(text: str) -> Any:
     """A TOML value; a bare word is a string, so that --set data.name=digits needs no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -164,10 +168,10 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     if path is None:
         return make_config(overrides=overrides)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"Cannot read the config {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"The config {path} is not TOML: {error}.") from error
     return make_config(table, overrides)
 
@@ -189,9 +193,11 @@ def _explain(error: ValidationError, table: Mapping[str, Any]) -> str:
             lines.append(f"Unknown config key '{key}'. {nearest(path[-1], _known(path[:-1], table))}")
         else:
             expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ").rstrip(".")
-            came = "" if "Got " in expected else f" Got {problem['input']!r} instead."
-            middle = "" if "must be" in expected else " must be"
-            lines.append(f"Config key '{key}'{middle or ':'} {expected}.{came}")
+            came = "" if "Got " in expected else f" Got {str(problem['input'])[:80]!r} instead."
+            if not isinstance(problem["input"], str):
+                came = came.replace("'", "")
+            end = "" if expected.endswith("?") else "."
+            lines.append(f"Config key '{key}'{':' if 'must be' in expected else ' must be'} {expected}{end}{came}")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedstein.data import Examples
+from fedstein.errors import DivergedError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.metrics import (
     Prediction,
@@ -42,6 +43,8 @@ class Problem:
     test: Examples | None = None
     ece_bins: int = 15
     exact: Callable[[Tensor], Metrics] | None = None  # judges particles where the posterior is known
+    prepare: Callable[[Tensor], Tensor] | None = None  # raw inputs to what the model takes: frozen features
+    raw_shape: torch.Size | None = None  # of one raw input, where there is a test set
 
     def pooled(self) -> Examples:
         """All agents' examples as one agent's."""
@@ -70,6 +73,8 @@ def predict(model: ParticleModel, particles: Tensor, x: Tensor) -> Prediction:
 def score_predictions(prediction: Prediction, labels: Tensor, bins: int) -> Metrics:
     """All metrics of a classifier, as plain numbers."""
     probabilities = prediction.probabilities
+    if not torch.isfinite(probabilities).all():
+        raise DivergedError("The predictions are no longer finite: the parameters are too large. Try a smaller step.")
     curve = reliability(probabilities, labels, bins)
     return {
         "accuracy": accuracy(probabilities, labels),

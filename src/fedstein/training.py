@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
-from fedstein.data import as_examples
+from fedstein.data import as_examples, as_inputs
 from fedstein.engines import Schedule, State, rounds, start
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
@@ -52,7 +52,8 @@ class Trained:
 
     def predict(self, x: Any) -> Prediction:
         """Mean probabilities, confidence, aleatoric and epistemic uncertainty for inputs (n, ...)."""
-        return predict(self.problem.model, self.particles, torch.as_tensor(x).float())
+        inputs = as_inputs(x, "x", self.problem.agents[0].x.shape[1:])
+        return predict(self.problem.model, self.particles, inputs)
 
 
 def fit(
@@ -135,37 +136,56 @@ def train(
         UserError: something given here does not fit.
         DivergedError: particles became non-finite.
     """
-    if rounds < 1 or evaluate_every < 1:
-        raise UserError(f"The 'rounds' and 'evaluate_every' must be at least 1. Got {rounds} and {evaluate_every}.")
-    if len(agents) == 0:
-        raise UserError("The 'agents' must be one data set for each agent, at least one. Got none.")
-    model = particle_model(module, loss, precision)
-    examples = [as_examples(data, f"agents[{k}]") for k, data in enumerate(agents)]
-    classes = None
+    method = DSVGD() if method is None else method
+    schedule = Schedule() if schedule is None else schedule
+    for name, number in (("rounds", rounds), ("evaluate_every", evaluate_every), ("seed", seed)):
+        if type(number) is not int or number < (name != "seed"):
+            raise UserError(f"The '{name}' must be a whole number, at least {int(name != 'seed')}. Got {number!r}.")
+    for name, value, wanted in (
+        ("module", module, nn.Module),
+        ("method", method, Method),
+        ("schedule", schedule, Schedule),
+    ):
+        if not isinstance(value, wanted):
+            raise UserError(f"The '{name}' must be a {wanted.__name__}. Got {value!r} instead.")
+    for name, word, words in (("init", init, get_args(Init)), ("precision", precision, get_args(Precision))):
+        if word not in words:
+            raise UserError(f"The '{name}' must be one of {', '.join(words)}. Got {word!r} instead.")
+    if prior is not None and not hasattr(prior, "score"):
+        raise UserError(f"The 'prior' must be a prior, for instance GaussianPrior(1.0). Got {prior!r} instead.")
+    if not isinstance(agents, list | tuple) or len(agents) == 0:
+        raise UserError(f"The 'agents' must be a list of one data set for each agent. Got {type(agents).__name__}.")
+    names = [f"agents[{k}]" for k in range(len(agents))] + (["test"] if test is not None else [])
+    given = [*agents, test] if test is not None else agents
+    examples = [as_examples(data, name) for name, data in zip(names, given, strict=True)]
+    for name, data in zip(names, examples, strict=True):
+        if data.x.shape[1:] != examples[0].x.shape[1:]:
+            raise UserError(
+                f"{name}: x must be shaped like that of agents[0], {tuple(examples[0].x.shape[1:])}. "
+                f"Got {tuple(data.x.shape[1:])} instead."
+            )
+    model = particle_model(module, loss, precision, examples[0].x[:2])
     if loss is cross_entropy:
         try:
             classes = model.log_probabilities(model.draw(1, torch.Generator()), examples[0].x[:1]).shape[2]
-        except RuntimeError as error:
-            raise UserError(f"The 'module' does not take the inputs of agents[0]: {error}.") from error
-        examples = [as_examples(data, f"agents[{k}]", classes) for k, data in enumerate(examples)]
-    for k, data in enumerate(examples):
-        if data.x.shape[1:] != examples[0].x.shape[1:]:
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise UserError(
-                f"agents[{k}]: x must be shaped like that of agents[0], {tuple(examples[0].x.shape[1:])}. "
-                f"Got {tuple(data.x.shape[1:])} instead."
-            )
+                f"The 'module' cannot be used as particles on the inputs of agents[0] (float32, through torch.func): "
+                f"{error}."
+            ) from error
+        examples = [as_examples(data, name, classes) for name, data in zip(names, examples, strict=True)]
     problem = Problem(
         model=model,
-        agents=examples,
+        agents=examples[: len(agents)],
         prior=GaussianPrior() if prior is None else prior,
         init=init,
-        test=None if test is None else as_examples(test, "test", classes),
+        test=None if test is None else examples[-1],
     )
     return fit(
         problem,
-        DSVGD() if method is None else method,
+        method,
         rounds_to_do=rounds,
-        schedule=Schedule() if schedule is None else schedule,
+        schedule=schedule,
         seed=seed,
         evaluate_every=evaluate_every,
         watchers=watchers,

@@ -134,8 +134,8 @@ def test_dirichlet_concentration_matters(labels):
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        (lambda y, g: iid(y, 10, 201, g), "data.examples"),
-        (lambda y, g: iid(y, 2001, None, g), "data.examples"),
+        (lambda y, g: iid(y, 10, 201, g), "data.agents"),
+        (lambda y, g: iid(y, 2001, None, g), "data.agents"),
         (lambda y, g: class_pairs(y, 7, 100, g), "multiple of 5"),
         (lambda y, g: class_pairs(y, 10, 101, g), "even number"),
         (lambda y, g: class_pairs(y, 10, 2000, g), "even number"),
@@ -199,7 +199,7 @@ def test_npz(tmp_path):
         ({"x_train": np.full((4, 2), np.nan)}, "NaN"),
         ({"y_test": np.array([0, 2])}, "labels must be in"),
         ({"y_train": np.array([0.0, 1, 0, 1])}, "whole-number"),
-        ({"y_train": np.zeros(4, int)}, "two classes"),
+        ({"y_train": np.zeros(4, int)}, "2 to 4 classes"),
         ({"x_test": np.zeros((2, 3))}, "same shape"),
         ({"x_train": np.array([{}, {}, {}, {}], dtype=object)}, "plain arrays"),  # would have to be unpickled
     ],

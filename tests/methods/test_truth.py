@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
-from fedstein.build import fit_config
+from fedstein.build import build_problem, fit_config
 from fedstein.config import make_config
 from fedstein.data.synthetic import GaussianMean, negative
 from fedstein.engines import Schedule
-from fedstein.methods import DSGLD, DSVGD, CentralSVGD
+from fedstein.methods import DSGLD, DSVGD, CentralSVGD, Visit
 from fedstein.models import TorchModule
 from fedstein.problem import Problem
 from fedstein.streams import stream
@@ -99,10 +101,25 @@ def test_central_svgd_is_the_posterior(gaussian):
     assert errors["posterior_std_ratio"] == pytest.approx(1.0, abs=0.15)
 
 
-def test_dsgld_has_the_right_noise(gaussian):
+@pytest.mark.parametrize("agents_per_round", [1, 2])
+def test_dsgld_has_the_right_noise(gaussian, agents_per_round):
     """Many chains at a small step: the exact mean and spread, to the Monte Carlo error."""
     method = DSGLD(particles=4000, local_steps=1, step_size=2e-3, batch=1000)
-    found = run(gaussian_problem(gaussian), method, 2000)
+    found = run(gaussian_problem(gaussian), method, 2000, agents_per_round=agents_per_round)
     errors = gaussian.errors(found)
     assert errors["posterior_mean_error"] < 0.02
     assert errors["posterior_std_ratio"] == pytest.approx(1.0, abs=0.03)
+
+
+def test_distilling_leaves_t_k_alone_when_nothing_changed():
+    """Otherwise the factors drift away, visit after visit."""
+    config = make_config(overrides=["data.name=synthetic-mixture", "method.factor=kde", "method.particles=30"])
+    problem, method = build_problem(config), config.method
+    particles = torch.randn(30, 1, generator=torch.Generator().manual_seed(0))
+    local = torch.randn(30, 1, generator=torch.Generator().manual_seed(1))
+    visit = Visit(
+        problem.model, problem.agents[0], problem.prior, particles, {"local_particles": local}, 5, 2, (1.0,),
+        partial(stream, 0),
+    )  # fmt: skip
+    settled = method.settle(visit, torch.zeros_like(particles))["local_particles"]
+    torch.testing.assert_close(settled, local, rtol=0, atol=1e-4)

@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedstein.build import build_problem
+from fedstein.build import load_run
 from fedstein.cli.output import JsonOption, print_json, print_metrics
 from fedstein.cli.predict import read_inputs
 from fedstein.errors import UserError
 from fedstein.metrics import ood_auroc
 from fedstein.problem import predict
-from fedstein.runs import load_particles, load_run_config
+from fedstein.runs import load_run_config, saved_round
 
 __all__ = ["evaluate"]
+
+
+class Split(StrEnum):
+    """What a run can be evaluated on."""
+
+    test = "test"
+    validation = "validation"
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     ood: Annotated[Path | None, typer.Option(help="An .npy of inputs from elsewhere: adds their AUROC.")] = None,
+    split: Annotated[
+        Split | None, typer.Option(help="Which examples; those of the run's evaluation.split if left out.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Evaluate a run on its test set."""
-    problem = build_problem(load_run_config(run))
-    particles = load_particles(run)
-    if particles.shape[1] != problem.model.dim:
-        raise UserError(f"The particles of '{run}' do not fit its config.toml: {particles.shape[1]} parameters.")
+    """Evaluate a run's particles, on its test set unless the run or you say otherwise."""
+    problem, particles = load_run(run, None if split is None else split.value)
     metrics = problem.evaluate(particles)
     if ood is not None:
-        if problem.test is None:
+        if problem.test is None or problem.raw_shape is None:
             raise UserError(f"The '--ood' needs a classifier; '{run}' is a problem with a known posterior.")
         inside = predict(problem.model, particles, problem.test.x)
         outside = predict(problem.model, particles, read_inputs(ood, problem))
         metrics["ood_auroc_epistemic"] = ood_auroc(inside.epistemic, outside.epistemic)
         metrics["ood_auroc_entropy"] = ood_auroc(inside.entropy, outside.entropy)
+    where = {
+        "run": str(run),
+        "rounds": saved_round(run),
+        "split": load_run_config(run).evaluation.split if split is None else split.value,
+    }
     if json:
-        print_json({"run": str(run)} | dict.fromkeys(("accuracy", "ece", "ece_bins", "nll", "brier")) | metrics)
+        print_json(where | dict.fromkeys(("accuracy", "ece", "ece_bins", "nll", "brier")) | metrics)
     else:
-        print_metrics(metrics, str(run))
+        print_metrics(metrics, f"{run}, after {where['rounds']} rounds, on the {where['split']} split")

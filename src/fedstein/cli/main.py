@@ -5,6 +5,7 @@ Exit codes: 0 success, 2 a mistake in what the user gave, 1 anything else, 130 a
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -59,8 +60,13 @@ def main() -> None:
         code = 1
     except Exception as error:
         # typer's own usage errors know how to show themselves; their class has moved between its versions.
-        if not hasattr(error, "show"):
+        if hasattr(error, "show"):
+            error.show()
+            code = 2
+        elif os.environ.get("FEDSTEIN_TRACEBACK"):
             raise
-        error.show()
-        code = 2
+        else:
+            print(f"fedstein: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+            print("This is a bug in fedstein. FEDSTEIN_TRACEBACK=1 shows where; please report it.", file=sys.stderr)
+            code = 1
     sys.exit(code if isinstance(code, int) else 0)

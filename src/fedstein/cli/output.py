@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedstein.runs import to_json
 
@@ -14,7 +15,7 @@ __all__ = ["JsonOption", "console", "print_json", "print_metrics"]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
-console = Console()
+console = Console(markup=False, highlight=False, soft_wrap=True)
 
 _ROWS = (
     ("accuracy", "accuracy", "higher is better"),
@@ -42,7 +43,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_metrics(metrics: dict[str, Any], title: str) -> None:
     """A table of whatever metrics are there."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=Text(title), title_justify="left", show_header=False)
     for key, name, note in _ROWS:
         if metrics.get(key) is not None:
             table.add_row(name, f"{metrics[key]:.4f}", note.format(**metrics))

@@ -70,4 +70,4 @@ def plan(
         "bits: the most that any update costs, in whole bytes. letter: the letter's R_u, with no header and no scale."
     )
     for refusal in refusals:
-        console.print(f"[dim]{refusal}[/]")
+        console.print(str(refusal))

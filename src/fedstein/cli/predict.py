@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 import typer
 from torch import Tensor
 
-from fedstein.build import build_problem
+from fedstein.build import load_run
 from fedstein.cli.output import JsonOption, console, print_json
+from fedstein.data import as_inputs
 from fedstein.errors import UserError
 from fedstein.problem import Problem
 from fedstein.problem import predict as predict_mixture
-from fedstein.runs import load_particles, load_run_config
 
 __all__ = ["predict", "read_inputs"]
 
@@ -27,10 +26,10 @@ def predict(
     json: JsonOption = False,
 ) -> None:
     """Predict with uncertainty: probabilities, label, confidence, aleatoric, epistemic."""
-    problem = build_problem(load_run_config(run))
-    if problem.test is None:
+    problem, particles = load_run(run)
+    if problem.raw_shape is None:
         raise UserError(f"Cannot predict with '{run}': it is a problem with a known posterior, not a classifier.")
-    found = predict_mixture(problem.model, load_particles(run), read_inputs(input, problem))
+    found = predict_mixture(problem.model, particles, read_inputs(input, problem))
     arrays = {
         "probabilities": found.probabilities,
         "label": found.label,
@@ -54,24 +53,19 @@ def predict(
         print_json(summary)
     else:
         console.print(
-            f"{summary['inputs']} predictions in [bold]{output}[/] ({', '.join(arrays)}); "
+            f"{summary['inputs']} predictions in {output} ({', '.join(arrays)}); "
             f"mean confidence {summary['confidence']:.3f}"
         )
 
 
 def read_inputs(path: Path, problem: Problem) -> Tensor:
-    """Inputs from an .npy, as the model of `problem` takes them."""
-    assert problem.test is not None
+    """Raw inputs from an .npy, made into what the model of `problem` takes."""
+    assert problem.raw_shape is not None
     try:
         array = np.load(path, allow_pickle=False)
-        x = torch.from_numpy(np.asarray(array, dtype=np.float32))
-    except (OSError, EOFError, ValueError, TypeError) as error:
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            raise TypeError("not one array of real numbers")
+    except Exception as error:  # a hostile file can make numpy raise nearly anything
         raise UserError(f"Cannot read {path} as an .npy of numbers: {error}.") from error
-    shape = problem.test.x.shape[1:]
-    if x.dim() < 2 or len(x) == 0 or x[0].numel() != shape.numel():
-        raise UserError(
-            f"The inputs in {path} must be (n, ...) with {shape.numel()} numbers a row. Got {tuple(x.shape)}."
-        )
-    if not torch.isfinite(x).all():
-        raise UserError(f"The inputs in {path} have NaN or infinity. Clean or impute them first.")
-    return x.reshape(len(x), *shape)
+    x = as_inputs(array, f"The array in {path}", problem.raw_shape)
+    return x if problem.prepare is None else problem.prepare(x)

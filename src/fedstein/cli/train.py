@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +17,7 @@ from fedstein.build import build_problem, build_uplink, fit_config
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
 from fedstein.config import Config, load_config
 from fedstein.engines import State, start
-from fedstein.problem import Metrics
+from fedstein.problem import Metrics, Problem
 from fedstein.runs import RunFolder
 from fedstein.training import Trained
 from fedstein.uplink import Uplink
@@ -63,18 +65,25 @@ def train(
     json: JsonOption = False,
 ) -> None:
     """Train a model across agents, and keep the run in a folder."""
-    config = load_config(config_file, set_ or [])
+    config = _with_whole_paths(load_config(config_file, set_ or []))
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     problem = build_problem(config)
+    # Whatever can be refused is refused before there is a run folder.
     uplink = build_uplink(config, problem.model.dim)
+    config.method.check(problem.prior)
+    config.schedule.pick(0, 1 if config.method.central else len(problem.agents), config.seed)
+    first = start(problem, config.method, config.seed)
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     run = RunFolder(out, config)
+    if isinstance(problem.prepare, partial):
+        run.keep_features(problem.prepare.args[0])
     if not json:
-        console.print(_headline(config, problem.model.dim))
-    last = _Last(start(problem, config.method, config.seed))
-    run.save(last.state)  # so that there is a good state to keep, whatever happens in the first round
+        console.print(_headline(config, problem))
+    last = _Last(first)
+    run.save(first)  # so that there is a good state to keep, whatever happens in the first round
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end is like Ctrl-C
     try:
         with _Bar(config.rounds) as bar:
             trained = fit_config(config, [last, run, bar], problem, last.state)
@@ -87,10 +96,22 @@ def train(
     else:
         print_metrics(trained.metrics, f"after {trained.state.round} rounds, {trained.seconds:.1f} s")
         console.print(_bill(result))
-        console.print(f"Run folder: [bold]{out}[/]   (next: fedstein evaluate {out})")
+        if trained.interrupted:
+            console.print("Interrupted: what was learnt so far is kept.")
+        console.print(f"Run folder: {out}\nNext:       fedstein evaluate {out}")
     if trained.interrupted:
-        console.print("Interrupted: what was learnt so far is kept.") if not json else None
         raise typer.Exit(130)
+
+
+def _with_whole_paths(config: Config) -> Config:
+    """Paths in a run's config lead to the same place wherever it is read from."""
+    data = config.data.model_copy(update={"path": _whole(config.data.path), "indices": _whole(config.data.indices)})
+    model = config.model.model_copy(update={"features": _whole(config.model.features)})
+    return config.model_copy(update={"data": data, "model": model})
+
+
+def _whole(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
 
 
 class _Last:
@@ -110,11 +131,12 @@ def _bill(result: dict[str, Any]) -> str:
     return f"Uploads: {sent / 8e6:,.3f} MB in all; the largest {most:,} of {budget:,} bits, {result['kept']:,} kept"
 
 
-def _headline(config: Config, dim: int) -> str:
+def _headline(config: Config, problem: Problem) -> str:
     method, data = config.method, config.data
+    partition = "" if data.name.startswith("synthetic") else f" ({data.partition})"
     return (
-        f"[bold]{method.name}[/] on [bold]{data.name}[/]: {data.agents} agents ({data.partition}), "
-        f"{method.particles} particles of {dim:,} parameters, {config.rounds} rounds of {method.local_steps} steps"
+        f"{method.name} on {data.name}: {len(problem.agents)} agents{partition}, {method.particles} particles of "
+        f"{problem.model.dim:,} parameters, {config.rounds} rounds of {method.local_steps} steps"
     )
 
 

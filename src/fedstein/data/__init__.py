@@ -1,6 +1,6 @@
 """Data: sources, partitioners, and the examples that an agent holds."""
 
-from fedstein.data.examples import Dataset, Examples, as_examples
+from fedstein.data.examples import Dataset, Examples, as_examples, as_inputs
 from fedstein.data.fashion_mnist import find_fashion_mnist, get_fashion_mnist, load_fashion_mnist
 from fedstein.data.partition import class_pairs, dirichlet, from_indices, iid
 from fedstein.data.sources import SOURCES, load_digits, load_npz, load_source
@@ -10,6 +10,7 @@ __all__ = [
     "Dataset",
     "Examples",
     "as_examples",
+    "as_inputs",
     "class_pairs",
     "dirichlet",
     "find_fashion_mnist",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedstein.errors import UserError
 
-__all__ = ["Dataset", "Examples", "as_examples"]
+__all__ = ["Dataset", "Examples", "as_examples", "as_inputs"]
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,14 @@ def as_examples(data: Any, what: str, classes: int | None = None) -> Examples:
     elif isinstance(data, tuple | list) and len(data) == 2:
         x, y = _tensor(data[0], f"{what}: x"), _tensor(data[1], f"{what}: y")
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        items = [data[i] for i in range(len(data))]
-        if not items:
+        if len(data) == 0:
             raise UserError(f"{what} has no examples. Give every agent at least one, or leave the agent out.")
-        x = torch.stack([_tensor(item[0], f"{what}: x") for item in items])
-        y = torch.stack([_tensor(item[1], f"{what}: y") for item in items])
+        try:
+            items = [tuple(data[i])[:2] for i in range(len(data))]
+            x = torch.stack([_tensor(item[0], f"{what}: x") for item in items])
+            y = torch.stack([_tensor(item[1], f"{what}: y") for item in items])
+        except (KeyError, IndexError, TypeError, RuntimeError) as error:
+            raise UserError(f"{what} must be a data set whose items are pairs (x, y) of one shape: {error}.") from error
     else:
         raise UserError(f"{what} must be a pair (x, y) or a map-style data set. Got {type(data).__name__} instead.")
     if x.dim() == 0 or y.dim() == 0 or len(x) != len(y):
@@ -84,8 +87,21 @@ def as_examples(data: Any, what: str, classes: int | None = None) -> Examples:
     return Examples(x, y)
 
 
+def as_inputs(value: Any, what: str, shape: torch.Size) -> Tensor:
+    """Check and convert inputs to predict: (n, ...) numbers, as many a row as `shape` has."""
+    x = _tensor(value, what).float()
+    if x.dim() < 2 or len(x) == 0 or x[0].numel() != shape.numel():
+        raise UserError(f"{what} must be (n, ...) with {shape.numel()} numbers a row. Got {tuple(x.shape)}.")
+    if not torch.isfinite(x).all():
+        raise UserError(f"{what} has NaN or infinity. Clean or impute it first.")
+    return x.reshape(len(x), *shape)
+
+
 def _tensor(value: Any, what: str) -> Tensor:
     try:
-        return torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach()
+        found = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach()
+        if found.is_complex():
+            raise TypeError("complex numbers")
+        return found
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{what} must be numbers in an array or a tensor: {error}.") from error

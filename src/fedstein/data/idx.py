@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import zlib
 from math import prod
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def read_idx(path: Path, sha256: str | None = None) -> NDArray[np.uint8]:
             packed = raw.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as file:
             content = file.read(_LARGEST + 1)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"Cannot read the data file {path}: {error}. Delete it and get the data again.") from error
     if len(content) > _LARGEST:
         raise UserError(f"The data file {path} unpacks to more than {_LARGEST} bytes. It is not what was expected.")

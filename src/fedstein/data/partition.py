@@ -22,8 +22,8 @@ def iid(labels: Tensor, agents: int, examples: int | None, generator: torch.Gene
     share = len(labels) // agents if examples is None else examples
     if share < 1 or share * agents > len(labels):
         raise UserError(
-            f"The 'data.examples' of {agents} agents must be 1..{len(labels) // agents} "
-            f"({len(labels)} training examples in all). Got {share} instead."
+            f"The 'data.agents' times 'data.examples' must be at most the {len(labels)} training examples, with at "
+            f"least one each. Got {agents} agents, {share} examples."
         )
     order = torch.randperm(len(labels), generator=generator)
     return list(order[: share * agents].view(agents, share))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -54,16 +53,18 @@ def load_npz(path: Path) -> Dataset:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if missing := [name for name in names if name not in file]:
                 raise UserError(f"The file {path} must have {', '.join(names)}. Missing: {', '.join(missing)}.")
-            x_train, y_train, x_test, y_test = (file[name] for name in names)
-    except (OSError, EOFError, zipfile.BadZipFile, ValueError, AttributeError, TypeError) as error:
-        if isinstance(error, UserError):
-            raise
+            x_train, y_train, x_test, y_test = (np.asarray(file[name]) for name in names)
+    except UserError:
+        raise
+    except Exception as error:  # a hostile file can make numpy and zipfile raise nearly anything
         raise UserError(f"Cannot read {path} as an .npz of plain arrays: {error}.") from error
     if not np.issubdtype(y_train.dtype, np.integer) or y_train.ndim != 1 or not len(y_train):
         raise UserError(f"{path}: y_train must be whole-number labels of shape (n,). Got {y_train.dtype}.")
     classes = int(y_train.max()) + 1
-    if classes < 2:
-        raise UserError(f"{path}: y_train must have at least two classes, numbered from 0. Got {classes} instead.")
+    if not 2 <= classes <= len(y_train):
+        raise UserError(
+            f"{path}: y_train must be labels 0..C-1 of 2 to {len(y_train)} classes. Got up to {classes - 1}."
+        )
     train = as_examples((x_train, y_train), f"{path}: train", classes)
     test = as_examples((x_test, y_test), f"{path}: test", classes)
     if train.x.shape[1:] != test.x.shape[1:]:

@@ -60,22 +60,23 @@ class GaussianMean:
         """Returns the log-likelihood of each observation; use it with the loss `negative`."""
         return _GaussianModule(self.agents[0].x.shape[1], self.noise)
 
-    def posterior(self, counted: str = "sum") -> tuple[Tensor, float]:
+    def posterior(self, counted: str = "sum", temperature: float = 1.0) -> tuple[Tensor, float]:
         """Exact mean (d,) and standard deviation.
 
         Args:
             counted: "sum" for the true posterior; "mean" where each agent's *mean* loss counts (equation 7).
+            temperature: of the generalised posterior; losses are divided by it.
         """
-        weights = [1.0 if counted == "sum" else 1.0 / len(data) for data in self.agents]
+        weights = [(1.0 if counted == "sum" else 1.0 / len(data)) / temperature for data in self.agents]
         total = sum(w * data.x.double().sum(0) for w, data in zip(weights, self.agents, strict=True))
         count = sum(w * len(data) for w, data in zip(weights, self.agents, strict=True))
         precision = self.prior.precision + count / self.noise**2
         assert isinstance(total, Tensor)
         return total / self.noise**2 / precision, precision**-0.5
 
-    def errors(self, particles: Tensor, counted: str = "sum") -> dict[str, float]:
+    def errors(self, particles: Tensor, counted: str = "sum", temperature: float = 1.0) -> dict[str, float]:
         """How far the particles' mean and spread are from the exact ones."""
-        mean, std = self.posterior(counted)
+        mean, std = self.posterior(counted, temperature)
         off = (particles.double().mean(0) - mean).norm() / mean.norm()
         spread = particles.double().std(0, correction=0).mean() if len(particles) > 1 else torch.tensor(0.0)
         return {"posterior_mean_error": float(off), "posterior_std_ratio": float(spread) / std}

@@ -61,6 +61,7 @@ def rounds(
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
     """
+    method.check(problem.prior)
     agents = [problem.pooled()] if method.central else problem.agents
     first = start(problem, method, seed).particles  # known to both ends from the seed
     particles, memories = state.particles, dict(state.memories)
@@ -82,6 +83,7 @@ def rounds(
                 memory=memory,
                 round=round,
                 agents=len(problem.agents),
+                shares=tuple(shares),
                 stream=partial(stream, seed, round=round, agent=agent),
             )
             wish = method.visit(visit) - particles

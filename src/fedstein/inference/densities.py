@@ -18,7 +18,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedstein.inference.kernels import squared_distances
+from fedstein.errors import UserError
+from fedstein.inference.kernels import kde_weights, squared_distances
 from fedstein.inference.products import add_product
 
 __all__ = ["GaussianPrior", "Prior", "UniformPrior", "add_log_kde_score", "log_kde", "log_kde_score"]
@@ -57,12 +58,10 @@ def add_log_kde_score(
     Returns:
         `to`.
     """
-    exponents = squared_distances(at, points).div_(-bandwidth)
+    weights = kde_weights(at, points, bandwidth, floor)
     rate = sign * 2.0 / bandwidth
     if floor == 0.0:
-        return add_product(to, exponents.softmax(1), points, rate).sub_(at, alpha=rate)
-    constant = exponents.new_full((len(at), 1), math.log(floor * len(points)))
-    weights = torch.cat([exponents, constant], 1).softmax(1)[:, :-1]
+        return add_product(to, weights, points, rate).sub_(at, alpha=rate)
     return add_product(to, weights, points, rate).addcmul_(weights.sum(1, keepdim=True), at, value=-rate)
 
 
@@ -87,6 +86,10 @@ class GaussianPrior:
     """N(0, std^2 I)."""
 
     std: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1e-15 <= self.std <= 1e15:
+            raise UserError(f"The 'std' of a GaussianPrior must be in 1e-15..1e15. Got {self.std} instead.")
 
     @property
     def precision(self) -> float:
@@ -113,6 +116,10 @@ class UniformPrior:
 
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise UserError(f"The 'low' of a UniformPrior must be below 'high'. Got {self.low} and {self.high}.")
 
     def draw(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
         """Samples of the given shape."""

@@ -1,6 +1,6 @@
 """Methods, one file each. A new one: copy the nearest file, add one line to `METHODS`, write its test."""
 
-from fedstein.methods.base import Memory, Method, Visit, minibatches
+from fedstein.methods.base import BayesianMethod, Memory, Method, Visit, minibatches
 from fedstein.methods.dsgld import DSGLD
 from fedstein.methods.dsvgd import DSVGD
 from fedstein.methods.fedavg import FedAvg
@@ -13,4 +13,15 @@ METHODS: dict[str, type[Method]] = {
     "dsgld": DSGLD,
 }
 
-__all__ = ["DSGLD", "DSVGD", "METHODS", "CentralSVGD", "FedAvg", "Memory", "Method", "Visit", "minibatches"]
+__all__ = [
+    "DSGLD",
+    "DSVGD",
+    "METHODS",
+    "BayesianMethod",
+    "CentralSVGD",
+    "FedAvg",
+    "Memory",
+    "Method",
+    "Visit",
+    "minibatches",
+]

@@ -44,6 +44,7 @@ class Visit:
     memory: Memory
     round: int  # from 0
     agents: int  # how many agents there are in all
+    shares: tuple[float, ...]  # the weights of all differences that this round will apply
     stream: Callable[[str], torch.Generator]  # by purpose
 
 
@@ -62,7 +63,10 @@ class Method(BaseModel):
     local_steps: int = Field(20, ge=1, description="L, steps in a visit")
     batch: int = Field(100, ge=1, description="examples of a minibatch; all of them where an agent has fewer")
     step: StepName = Field("ema-adagrad", description="step rule, with an empty memory at each visit")
-    step_size: float = Field(1e-3, gt=0, allow_inf_nan=False, description="epsilon of the step rule")
+    step_size: float = Field(1e-3, gt=0, le=1e30, allow_inf_nan=False, description="epsilon of the step rule")
+
+    def check(self, prior: Prior) -> None:
+        """Refuse a problem that the settings do not fit, before any work is done."""
 
     def start(self, model: ParticleModel, prior: Prior, init: str, generator: torch.Generator) -> Tensor:
         """The first particles: draws of the prior, or of the usual starting weights of a network."""
@@ -86,7 +90,9 @@ class Method(BaseModel):
 class BayesianMethod(Method):
     """A method with a posterior: how much the data weighs against the prior."""
 
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of the prior against the data")
+    temperature: float = Field(
+        1.0, ge=1e-15, le=1e15, allow_inf_nan=False, description="weight of the prior against the data"
+    )
     likelihood: Likelihood = Field(
         "sum", description="an agent's loss counts as its sum over examples (equation 2) or its mean (equation 7)"
     )

@@ -7,18 +7,18 @@ moves the particles by L steps of SVGD towards the tilted distribution (equation
 
 .. math:: \tilde p_k(\theta) \propto \frac{q(\theta)}{t_k(\theta)} \exp\Big(-\frac1\alpha s L_k(\theta)\Big)
 
-with s = 1 (`likelihood = "mean"`) or N_k ("sum"). On the very first visit q is the prior itself.
+with s = 1 (`likelihood = "mean"`) or N_k ("sum"). In the very first round q is the prior itself (flat, kde).
 
 The agent's factor t_k is one of
 
 - ``flat``: t_k = 1 always. Every visit counts the data again; the letter's experiments come close to this.
 - ``kde``: the KDE of the agent's local particles, distilled after the visit towards
   :math:`t_k\, q_\mathrm{new} / q_\mathrm{old}`. Right in a few dimensions, meaningless in many.
-- ``linear``: :math:`\log t_k(\theta) = g_{k,n} \cdot \theta` near particle n. The visit then is, for each
-  particle alone, :math:`-\frac\rho2 \|\theta - \theta_n\|^2 - g_{k,n} \cdot \theta - s L_k(\theta)`, and the
+- ``linear``: :math:`\log t_k(\theta) = g_{k,n} \cdot \theta` near particle n. The visit then is, for each particle
+  alone, :math:`-\frac\rho2 \|\theta - \theta_n\|^2 - g_{k,n} \cdot \theta - \frac s\alpha L_k(\theta)`, and the
   site collects :math:`g_{k,n} \leftarrow g_{k,n} + \delta\, (\theta_\mathrm{new} - \theta_\mathrm{old})`, with
   the stiffness rho of the pull and the precision delta of the prior. Fixed point:
-  :math:`\delta (\theta_n - \theta_n^0) + s \sum_k \nabla L_k(\theta_n) = 0`, whatever rho is.
+  :math:`\delta (\theta_n - \theta_n^0) + \frac s\alpha \sum_k \nabla L_k(\theta_n) = 0`, whatever rho is.
 
 Deviations from the letter: the distillation uses the flow of `SmoothedDensity` and a small floor under the
 densities, because with SVGD the KDE errors add up until the particles leave the posterior (docs/ideas.md).
@@ -40,6 +40,7 @@ from fedstein.inference import (
     Gradient,
     Kernel,
     NoKernel,
+    Prior,
     SmoothedDensity,
     add_log_kde_score,
     svgd,
@@ -67,9 +68,15 @@ class DSVGD(BayesianMethod):
     )
     step: StepName = Field("ema-adagrad", description="step rule; if left out, gradient with factor kde or linear")
     step_size: float = Field(
-        1e-3, gt=0, allow_inf_nan=False, description="its size; if left out, 0.05 with factor kde, 0.1 with linear"
+        1e-3,
+        gt=0,
+        le=1e30,
+        allow_inf_nan=False,
+        description="its size; if left out, 0.05 with factor kde, 0.1 with linear",
     )
-    kernel_bandwidth: float | None = Field(None, gt=0, description="h of rbf and imq; the median rule if left out")
+    kernel_bandwidth: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="h of rbf and imq; the median rule if left out"
+    )
     kde_bandwidth: float = Field(0.55, gt=0, allow_inf_nan=False, description="lambda of every KDE")
     kde_floor: float = Field(1e-3, ge=0, lt=1, description="floor under the densities of factor kde")
     distil_steps: int = Field(200, ge=1, description="steps of the second loop, which distils local particles (kde)")
@@ -80,7 +87,7 @@ class DSVGD(BayesianMethod):
     @classmethod
     def _fit_the_factor(cls, given: Any) -> Any:
         """What was left out is filled in to suit the factor."""
-        if isinstance(given, dict) and given.get("factor") in _FITTING:
+        if isinstance(given, dict) and str(given.get("factor")) in _FITTING:
             fitting = _FITTING[given["factor"]]
             if given.get("step", "gradient") != "gradient":
                 fitting = {"kernel": fitting["kernel"]}
@@ -95,6 +102,18 @@ class DSVGD(BayesianMethod):
                 f"so a kernel that mixes them has no meaning. Got '{self.kernel}' instead."
             )
         return self
+
+    def check(self, prior: Prior) -> None:
+        """Factor linear needs the prior's precision, and a pull at least as stiff."""
+        if self.factor != "linear":
+            return
+        if not isinstance(prior, GaussianPrior):
+            raise UserError("The factor 'linear' needs a Gaussian prior: its precision is part of the site.")
+        if prior.precision > self.stiffness:
+            raise UserError(
+                f"The 'method.stiffness' must be at least the prior's precision 1/std^2 = {prior.precision:g}. "
+                f"Got {self.stiffness:g} instead."
+            )
 
     def visit(self, visit: Visit) -> Tensor:
         """L local steps towards the tilted distribution (equations 5 to 7)."""
@@ -112,7 +131,8 @@ class DSVGD(BayesianMethod):
     def settle(self, visit: Visit, applied: Tensor) -> Memory:
         """Bring the factor t_k up to date with what was applied."""
         if self.factor == "linear":
-            change = applied * self._precision(visit)
+            assert isinstance(visit.prior, GaussianPrior)
+            change = applied * visit.prior.precision
             return {"site": visit.memory["site"] + change if visit.memory else change}
         if self.factor == "kde":
             return {"local_particles": self._distil(visit, visit.particles + applied)}
@@ -128,7 +148,6 @@ class DSVGD(BayesianMethod):
     def _add_cavity_score(self, to: Tensor, particles: Tensor, visit: Visit) -> Tensor:
         """`to` += the score of q / t_k."""
         if self.factor == "linear":
-            self._precision(visit)  # refuses a prior that has none before any work is done
             to.sub_(particles, alpha=self.stiffness).add_(visit.particles, alpha=self.stiffness)
             return to.sub_(visit.memory["site"]) if visit.memory else to
         self._add_q_score(to, particles, visit)
@@ -158,14 +177,6 @@ class DSVGD(BayesianMethod):
 
         start = new if old is None else old
         rule = Gradient(self.distil_step_size)
-        return svgd(start, score, SmoothedDensity(self.kde_bandwidth), rule, self.distil_steps)
-
-    def _precision(self, visit: Visit) -> float:
-        if not isinstance(visit.prior, GaussianPrior):
-            raise UserError("The factor 'linear' needs a Gaussian prior: its precision is part of the site.")
-        if visit.prior.precision > self.stiffness:
-            raise UserError(
-                f"The 'method.stiffness' must be at least the prior's precision 1/std^2 = {visit.prior.precision:g}. "
-                f"Got {self.stiffness:g} instead."
-            )
-        return visit.prior.precision
+        # The same floor on both sides: where q has not changed, nothing moves.
+        flow = SmoothedDensity(self.kde_bandwidth, self.kde_floor)
+        return svgd(start, score, flow, rule, self.distil_steps)

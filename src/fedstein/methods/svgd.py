@@ -27,7 +27,9 @@ class CentralSVGD(BayesianMethod):
     central: ClassVar[bool] = True
 
     kernel: Literal["rbf", "imq"] = Field("rbf", description="kernel of SVGD")
-    kernel_bandwidth: float | None = Field(None, gt=0, description="h; the median rule if left out")
+    kernel_bandwidth: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="h; the median rule if left out"
+    )
 
     def data_weight(self, visit: Visit) -> float:
         """Of the mean loss over all examples."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -47,7 +49,7 @@ class TorchModule:
             raise UserError("The 'module' must have parameters that require a gradient. It has none.")
         self._fixed = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
         self._fixed |= {name: b.detach() for name, b in module.named_buffers()}
-        self._module = module.eval()
+        self._module = copy.deepcopy(module).eval()  # a copy: the user's own keeps its mode
         self._sizes = [p.numel() for p in self._parameters.values()]
         self.dim = sum(self._sizes)
 
@@ -103,36 +105,56 @@ _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.Tanh: "ta
 
 
 def particle_model(
-    module: nn.Module, loss: Loss = cross_entropy, precision: Precision = "float32"
+    module: nn.Module, loss: Loss = cross_entropy, precision: Precision = "float32", example: Tensor | None = None
 ) -> DenseStack | TorchModule:
     """`module` as particles: by the fast path if it is a dense stack with cross-entropy, else by torch.func.
 
     A dense stack is an `nn.Linear`, or an `nn.Sequential` of an optional `nn.Flatten` and `nn.Linear`
-    layers with one and the same activation (ReLU or Tanh) between them.
+    layers with one and the same activation (ReLU or Tanh) between them. With `example` inputs (B, ...) it must also
+    give the module's own outputs on them: hooks, tied layers and the like then take the general path.
 
     >>> type(particle_model(nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))).__name__
     'DenseStack'
     >>> type(particle_model(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)))).__name__
     'TorchModule'
     """
-    if loss is cross_entropy:
-        layers: list[Any] = list(module) if isinstance(module, nn.Sequential) else [module]
-        if layers and type(layers[0]) is nn.Flatten:
-            layers = layers[1:]
-        linear, between = layers[::2], {type(part) for part in layers[1::2]}
-        dense = (
-            len(layers) % 2 == 1
-            and len(between) <= 1
-            and between <= set(_ACTIVATIONS)
-            and all(type(part) is nn.Linear and part.bias is not None for part in linear)
-            and all(p.requires_grad and p.dtype == torch.float32 for p in module.parameters())
-        )
-        if dense:
-            sizes = [linear[0].in_features, *(part.out_features for part in linear)]
-            activation = _ACTIVATIONS[between.pop()] if between else "relu"
-            return DenseStack(sizes, activation, precision)
+    dense = _dense_stack(module, precision, example) if loss is cross_entropy else None
+    if dense is not None:
+        return dense
     if precision != "float32":
         raise UserError(
             f"The 'precision' {precision!r} needs a dense stack (see particle_model). Use 'float32' with this module."
         )
     return TorchModule(module, loss)
+
+
+def _dense_stack(module: nn.Module, precision: Precision, example: Tensor | None) -> DenseStack | None:
+    layers: list[Any] = list(module) if type(module) is nn.Sequential else [module]
+    if layers and type(layers[0]) is nn.Flatten:
+        layers = layers[1:]
+    linear, between = layers[::2], {type(part) for part in layers[1::2]}
+    plain = (
+        len(layers) % 2 == 1
+        and len(between) <= 1
+        and between <= set(_ACTIVATIONS)
+        and all(type(part) is nn.Linear and part.bias is not None for part in linear)
+        and all(below.out_features == above.in_features for below, above in pairwise(linear))
+        and all(p.requires_grad and p.dtype == torch.float32 for p in module.parameters())
+    )
+    if not plain:
+        return None
+    sizes = [linear[0].in_features, *(part.out_features for part in linear)]
+    stack = DenseStack(sizes, _ACTIVATIONS[between.pop()] if between else "relu", precision)
+    own = nn.utils.parameters_to_vector(module.parameters()).detach()
+    if len(own) != stack.dim:  # layers that share parameters
+        return None
+    if example is not None:
+        try:
+            with torch.no_grad():
+                outputs: Tensor = module(example).log_softmax(-1)
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            return None  # the general path says why
+        exact = DenseStack(stack.sizes, stack.activation).log_probabilities(own[None], example)[0]
+        if outputs.shape != exact.shape or not torch.allclose(outputs, exact, rtol=1e-3, atol=1e-4):
+            return None
+    return stack

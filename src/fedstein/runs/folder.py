@@ -5,7 +5,8 @@
     RUN/metrics.jsonl          one JSON object for each evaluated round
     RUN/uploads.jsonl          one JSON object for each round: who sent how many bits, within which budget
     RUN/frames/agent-K/        the frames themselves, if uplink.record_frames is set
-    RUN/particles.safetensors  the particles after the last finished round
+    RUN/particles.safetensors  the particles as they were last saved: at each evaluation and at the end
+    RUN/features.safetensors   the frozen network before a last layer, if model.features was set
     RUN/result.json            the final metrics, as `fedstein train --json` prints them
 
 Tensors rest as safetensors, settings as TOML and JSON; nothing is ever unpickled.
@@ -33,7 +34,7 @@ from fedstein.engines import State
 from fedstein.errors import UserError
 from fedstein.problem import Metrics
 
-__all__ = ["RunFolder", "load_particles", "load_run_config", "to_json"]
+__all__ = ["RunFolder", "load_particles", "load_run_config", "load_tensor", "saved_round", "to_json"]
 
 
 class RunFolder:
@@ -74,6 +75,10 @@ class RunFolder:
                 file.write(to_json(metrics) + "\n")
             self.save(state)
 
+    def keep_features(self, particle: Tensor) -> None:
+        """Keep the frozen particle that the inputs go through, so that this run does not hang on another one."""
+        _write(self.path / "features.safetensors", save({"features": particle.contiguous()}))
+
     def save(self, state: State) -> None:
         """Keep the particles; the file is replaced in one step, so it is always a whole one."""
         content = save({"particles": state.particles.contiguous()}, {"round": str(state.round)})
@@ -101,9 +106,11 @@ def load_run_config(run: Path) -> Config:
     """The config that a run was made with."""
     try:
         return make_config(tomllib.loads((run / "config.toml").read_text(encoding="utf-8")))
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"'{run}' is not a run folder: cannot read its config.toml ({error.strerror}).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"The config.toml of run '{run}' is damaged: {error}.") from error
 
 
@@ -111,15 +118,32 @@ def load_particles(run: Path) -> Tensor:
     """The particles (N_p, d) that a run has learnt."""
     path = run / "particles.safetensors"
     if not path.is_file():
-        raise UserError(f"'{run}' has no particles.safetensors: it is no run folder, or no round was finished.")
+        raise UserError(f"'{run}' has no particles.safetensors: it is no run folder.")
+    particles = load_tensor(path, "particles")
+    if particles.dim() != 2 or particles.numel() == 0:
+        raise UserError(f"The file {path} is damaged: it does not hold (N_p, d) particles.")
+    return particles
+
+
+def saved_round(run: Path) -> int:
+    """After how many rounds the particles of a run were saved."""
+    try:
+        with safe_open(run / "particles.safetensors", framework="pt") as file:
+            return int((file.metadata() or {})["round"])
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UserError(f"The particles of run '{run}' do not say their round: {error}.") from error
+
+
+def load_tensor(path: Path, name: str) -> Tensor:
+    """A finite float32 tensor from a safetensors file."""
     try:
         with safe_open(path, framework="pt") as file:
-            particles: Tensor = file.get_tensor("particles")
+            found: Tensor = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise UserError(f"The file {path} is damaged: {error}.") from error
-    if particles.dim() != 2 or not torch.isfinite(particles).all():
-        raise UserError(f"The file {path} is damaged: it does not hold finite (N_p, d) particles.")
-    return particles
+    if found.dtype != torch.float32 or not torch.isfinite(found).all():
+        raise UserError(f"The file {path} is damaged: '{name}' is not finite float32.")
+    return found
 
 
 def _write(path: Path, content: bytes) -> None:
