@@ -1,6 +1,6 @@
 """What bf16 products cost in accuracy: the default run twice, float32 and bf16, on the validation split.
 
-On a CPU without units for bf16 this is an emulation, some twenty times slower but with the same rounding.
+On a CPU without units for bf16 this is an emulation, much slower but with the same rounding.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ also reaches what lies behind it. Whatever comes, the decoder gives a PayloadErr
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
 import atheris
 
@@ -65,6 +67,18 @@ def one_input(content: bytes) -> None:
     assert np.isfinite(found.dense()).all()
 
 
+def write_seeds(folder: Path) -> None:
+    """True frames of every contract, so that the fuzzer starts behind the header."""
+    for index, (contract, known) in enumerate(zip(CONTRACTS, KNOWN, strict=True)):
+        for scale in (0.0, 1.0):
+            update = (scale * random.normal(size=(contract.particles, contract.dim))).astype(np.float32)
+            true_frame, _ = frame.encode(update, contract, random, known)
+            for forged in (0, 1):
+                (folder / f"{index}-{scale:g}-{forged}").write_bytes(bytes([2 * index + forged]) + true_frame)
+
+
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, one_input)
-    atheris.Fuzz()
+    with tempfile.TemporaryDirectory() as corpus:
+        write_seeds(Path(corpus))
+        atheris.Setup([*sys.argv, corpus], one_input)
+        atheris.Fuzz()

@@ -10,7 +10,7 @@ from pathlib import Path
 def test_a_short_fuzzing_run_finds_nothing(tmp_path):
     script = Path(__file__).with_name("fuzz_frame.py")
     done = subprocess.run(
-        [sys.executable, str(script), "-runs=20000", "-max_len=256", "-seed=1"],
+        [sys.executable, str(script), "-runs=20000", "-max_len=512", "-seed=1"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -43,7 +43,7 @@ def _about(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Bayesian federated learning on thin uplinks, with the right to erasure."""
+    """Bayesian federated learning on thin uplinks."""
 
 
 def main() -> None:

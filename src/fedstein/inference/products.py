@@ -10,7 +10,7 @@ _ENTRIES = 1 << 19  # of one block of rows: 2 MB, so that it is still in the cac
 
 
 def add_product(to: Tensor, small: Tensor, rows: Tensor, scale: float = 1.0, keep: float = 1.0) -> Tensor:
-    """`to` = keep * to + scale * small @ rows, in place; 1.2 to 2 times faster than one call at 40 rows.
+    """`to` = keep * to + scale * small @ rows, in place.
 
     Args:
         to: (N, d), changed; not `rows`.

@@ -2,7 +2,7 @@ r"""Step rules: how far the particles go along a direction.
 
 A rule is settings; `start()` gives a fresh mover whose memory lives as long as one visit.
 
-The "AdaGrad" of the SVGD authors' code is an exponential average (DESIGN, decision 8):
+The "AdaGrad" of the SVGD authors' code is an exponential average:
 :math:`G_1 = \phi^2`, then :math:`G \leftarrow 0.9\, G + 0.1\, \phi^2`, step
 :math:`\epsilon\, \phi / (10^{-6} + \sqrt G)`. It makes every coordinate move alike, which compresses
 badly; the plain gradient does not.

@@ -41,7 +41,7 @@ class DenseStack:
         sizes: inputs, hidden layers, classes; at least two numbers.
         activation: between the layers.
         precision: "bf16" rounds the operands of the wide products to bfloat16, where the CPU has units for
-            them. Elsewhere that would be some twenty times slower, so they stay float32, with a warning.
+            them. Elsewhere that would be much slower, so they stay float32, with a warning.
 
     >>> DenseStack([784, 100, 10]).dim
     79510
