@@ -61,8 +61,12 @@ class _Model:
         """By the mean magnitude of the rows before: none yet, then five bins, wider as they get higher."""
         if rows == 0:
             return np.zeros(len(total), np.int64)
-        mean = total * 64 // (rows * self.size)  # whole numbers: no rounding that could differ between machines
-        return 1 + np.searchsorted(np.array([3, 6, 12, 24]), mean, side="right")
+        unit = rows * self.size  # whole numbers: no rounding that could differ between machines
+        scaled = total * 64
+        found = np.ones(len(total), np.int64)
+        for edge in (3, 6, 12, 24):
+            found += scaled >= edge * unit
+        return found
 
     def law(self, context: int) -> NDArray[np.float64]:
         law: NDArray[np.float64] = self._counts[context] / self._counts[context].sum()
@@ -80,10 +84,11 @@ def write_adaptive(encoder: Encoder, levels: Levels, groups: int, bits_per_entry
         total = np.zeros(levels.shape[1], np.int64)
         for index, row in enumerate(rows):
             symbols, contexts = row >> model.plain, model.context(total, index)
-            for context in np.unique(contexts).tolist():
+            for context in range(int(contexts.min(initial=0)), int(contexts.max(initial=0)) + 1):
                 mine = symbols[contexts == context]
-                encoder.write(mine, categorical(model.law(context)))
-                model.learn(context, mine)
+                if len(mine):
+                    encoder.write(mine, categorical(model.law(context)))
+                    model.learn(context, mine)
             total += symbols
     if model.plain:
         encoder.write((magnitudes & ((1 << model.plain) - 1)).ravel(), uniform(1 << model.plain))
@@ -99,11 +104,11 @@ def read_adaptive(decoder: Decoder, particles: int, kept: int, groups: int, bits
         total = np.zeros(kept, np.int64)
         for index, row in enumerate(rows):
             contexts = model.context(total, index)
-            for context in np.unique(contexts).tolist():
+            for context in range(int(contexts.min(initial=0)), int(contexts.max(initial=0)) + 1):
                 places = contexts == context
-                mine = decoder.read(int(places.sum()), categorical(model.law(context)))
-                row[places] = mine
-                model.learn(context, mine)
+                if places.any():
+                    row[places] = mine = decoder.read(int(places.sum()), categorical(model.law(context)))
+                    model.learn(context, mine)
             total += row
     found = magnitudes.reshape(particles, kept)
     if model.plain:

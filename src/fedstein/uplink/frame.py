@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,32 +88,44 @@ def encode(
         sparse = _sparsify(update, np.sort(order[:, :kept], axis=1), contract, generator)
         return _pack(sparse, planned, known), sparse
 
-    best = attempt(planned)
-    if searching:
-        budget = contract.budget_bits // 8
-        fixed = contract.overhead_bytes + 4
-        kept, fits, too_many = planned, len(best[0]) <= budget, order.shape[1] + 1
-        found = best if fits else None
-        for _ in range(6):
-            per_entry = max(len(best[0]) - fixed, 1) / max(kept, 1)
-            guess = math.floor((budget - fixed) / per_entry)
-            floor = found[1].kept if found else 0
-            kept = min(max(guess, floor + 1), too_many - 1)
-            if kept <= floor or kept < 1:
-                break
-            best = attempt(kept)
-            if len(best[0]) <= budget:
-                found = best
-                if len(best[0]) >= budget * 0.995:
-                    break
-            else:
-                too_many = kept
-        best = found if found is not None else _shrink(attempt, min(planned, too_many), budget)
-    frame, sparse = best
-    if 8 * len(frame) > contract.budget_bits:  # cannot happen by plan(); never send it if it does
-        frame, sparse = _shrink(attempt, planned, contract.budget_bits // 8)
+    frame, sparse = _search(attempt, planned, order.shape[1], contract) if searching else attempt(planned)
+    while 8 * len(frame) > contract.budget_bits:  # cannot happen by plan(); never send it if it does
+        frame, sparse = attempt(sparse.kept * 9 // 10)
     assert 8 * len(frame) <= contract.budget_bits
     return frame, sparse
+
+
+def _search(
+    attempt: Callable[[int], tuple[bytes, Sparse]], planned: int, most: int, contract: Contract
+) -> tuple[bytes, Sparse]:
+    """The largest number of entries that fits, or nearly: three attempts as a rule.
+
+    The length grows like a power of the number kept, a little slower than in proportion.
+    """
+    budget, overhead = contract.budget_bits // 8, contract.overhead_bytes
+    too_many, power = most + 1, 0.85
+    best: tuple[bytes, Sparse] | None = None
+    kept, points = min(2 * planned, most), list[tuple[float, float]]()
+    for _ in range(6):
+        found = attempt(kept)
+        length = len(found[0])
+        if length <= budget:
+            best = found if best is None or kept > best[1].kept else best
+            if length >= 0.99 * budget:
+                break
+        else:
+            too_many = min(too_many, kept)
+        points.append((math.log(kept), math.log(max(length - overhead, 1))))
+        if len(points) > 1 and points[-1][0] != points[-2][0]:
+            slope = (points[-1][1] - points[-2][1]) / (points[-1][0] - points[-2][0])
+            power = min(max(slope, 0.5), 1.2)
+        wanted = math.log(max(0.996 * budget - overhead, 1)) - points[-1][1]
+        guess = math.floor(kept * math.exp(wanted / power))
+        least = best[1].kept + 1 if best is not None else 1
+        if least >= too_many:
+            break
+        kept = min(max(guess, least), too_many - 1)
+    return best if best is not None else attempt(min(planned, too_many - 1))
 
 
 def decode(frame: bytes, contract: Contract, known: list[Known] | None = None) -> Sparse:
@@ -153,15 +166,6 @@ def decode(frame: bytes, contract: Contract, known: list[Known] | None = None) -
     if _check(sparse, len(frame)) != frame[HEADER_BYTES : HEADER_BYTES + CHECK_BYTES]:
         raise PayloadError("The frame is damaged: its check does not fit its content.")
     return sparse
-
-
-def _shrink(attempt, kept: int, budget: int) -> tuple[bytes, Sparse]:  # type: ignore[no-untyped-def]
-    """Fewer entries until it fits; with none at all every budget of a plan is enough."""
-    while True:
-        frame, sparse = attempt(kept)
-        if len(frame) <= budget:
-            return frame, sparse
-        kept = kept * 9 // 10
 
 
 def _sparsify(
