@@ -2,8 +2,9 @@
 
 from importlib.metadata import version
 
+from fedstein.config import UplinkConfig
 from fedstein.engines import Schedule
-from fedstein.errors import DivergedError, FedsteinError, UserError
+from fedstein.errors import DivergedError, FedsteinError, PayloadError, UserError
 from fedstein.inference import GaussianPrior, UniformPrior
 from fedstein.methods import DSGLD, DSVGD, METHODS, CentralSVGD, FedAvg, Method
 from fedstein.metrics import Prediction
@@ -21,10 +22,12 @@ __all__ = [
     "FedsteinError",
     "GaussianPrior",
     "Method",
+    "PayloadError",
     "Prediction",
     "Schedule",
     "Trained",
     "UniformPrior",
+    "UplinkConfig",
     "UserError",
     "__version__",
     "train",

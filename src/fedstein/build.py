@@ -24,9 +24,8 @@ from fedstein.problem import Metrics, Problem
 from fedstein.runs import load_particles, load_run_config, load_tensor
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
-from fedstein.uplink import Contract, Uplink, groups_of, parse_budget, plan
 
-__all__ = ["build_problem", "build_uplink", "fit_config", "load_features", "load_run"]
+__all__ = ["build_problem", "fit_config", "load_features", "load_run"]
 
 
 def fit_config(
@@ -43,33 +42,8 @@ def fit_config(
         evaluate_every=config.evaluation.every,
         watchers=watchers,
         state=state,
-        uplink=build_uplink(config, problem.model.dim),
+        uplink=config.uplink.terms(config.method, problem.model.dim),
     )
-
-
-def build_uplink(config: Config, dim: int) -> Uplink | None:
-    """The terms of the uplink; None without a budget."""
-    terms = config.uplink
-    if terms.budget is None:
-        return None
-    if config.method.central:
-        raise UserError(f"The 'uplink.budget' has no meaning with method '{config.method.name}': nothing is uploaded.")
-    if terms.entries == "adaptive" and terms.positions in ("golomb", "enumerative"):
-        raise UserError(
-            f"The 'uplink.positions' must be auto, range or informed with adaptive entries. Got '{terms.positions}'."
-        )
-    contract = Contract(
-        dim=dim,
-        particles=config.method.particles,
-        groups=groups_of(terms.sharing, config.method.particles),
-        bits_per_entry=terms.bits_per_entry,
-        budget_bits=parse_budget(terms.budget, dim),
-        a_max=terms.a_max,
-        positions=terms.positions,
-        entries=terms.entries,
-    )
-    plan(contract)  # refuses a budget that is too small before any work is done
-    return Uplink(contract, terms.feedback)
 
 
 def build_problem(config: Config, features: Tensor | None = None, split: str | None = None) -> Problem:

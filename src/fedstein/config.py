@@ -19,8 +19,9 @@ from fedstein.errors import UserError, nearest
 from fedstein.methods import DSVGD, METHODS, Method
 from fedstein.models import Activation, Precision
 from fedstein.problem import Init
+from fedstein.uplink import Contract, Uplink, groups_of, parse_budget, plan
 
-__all__ = ["Config", "DataConfig", "ModelConfig", "load_config", "make_config", "to_toml"]
+__all__ = ["Config", "DataConfig", "ModelConfig", "UplinkConfig", "load_config", "make_config", "to_toml"]
 
 
 class _Section(BaseModel):
@@ -89,6 +90,33 @@ class UplinkConfig(_Section):
         None, gt=0, allow_inf_nan=False, description="end of the quantiser's range; the largest magnitude if left out"
     )
     record_frames: bool = Field(False, description="keep every frame in the run folder")
+
+    def terms(self, method: Method, dim: int) -> Uplink | None:
+        """The uplink of a run with this method and so many parameters; None without a budget.
+
+        Raises:
+            UserError: the settings do not fit each other, or the budget is too small for one entry.
+        """
+        if self.budget is None:
+            return None
+        if method.central:
+            raise UserError(f"The 'uplink.budget' has no meaning with method '{method.name}': nothing is uploaded.")
+        if self.entries == "adaptive" and self.positions in ("golomb", "enumerative"):
+            raise UserError(
+                f"The 'uplink.positions' must be auto, range or informed with adaptive entries. Got '{self.positions}'."
+            )
+        contract = Contract(
+            dim=dim,
+            particles=method.particles,
+            groups=groups_of(self.sharing, method.particles),
+            bits_per_entry=self.bits_per_entry,
+            budget_bits=parse_budget(self.budget, dim),
+            a_max=self.a_max,
+            positions=self.positions,
+            entries=self.entries,
+        )
+        plan(contract)  # refuses a budget that is too small before any work is done
+        return Uplink(contract, self.feedback)
 
 
 class EvaluationConfig(_Section):

@@ -10,6 +10,7 @@ from typing import Any, Protocol, get_args
 import torch
 from torch import Tensor, nn
 
+from fedstein.config import UplinkConfig
 from fedstein.data import as_examples, as_inputs
 from fedstein.engines import Schedule, State, rounds, start
 from fedstein.errors import UserError
@@ -109,6 +110,7 @@ def train(
     init: Init = "fan-in",
     loss: Loss = cross_entropy,
     precision: Precision = "float32",
+    uplink: UplinkConfig | None = None,
     evaluate_every: int = 50,
     watchers: Sequence[Watcher] = (),
 ) -> Trained:
@@ -126,6 +128,7 @@ def train(
         init: "fan-in" starts like a network is usually started, "prior" draws from the prior.
         loss: per-example losses from outputs and targets.
         precision: "bf16" for bfloat16 products (dense stacks only).
+        uplink: the bit budget, for instance ``UplinkConfig(budget="1.0d", feedback=True)``; no limit if left out.
         evaluate_every: rounds between evaluations on `test`.
         watchers: told after every round.
 
@@ -189,4 +192,5 @@ def train(
         seed=seed,
         evaluate_every=evaluate_every,
         watchers=watchers,
+        uplink=None if uplink is None else uplink.terms(method, model.dim),
     )

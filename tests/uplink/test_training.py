@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+import fedstein
 from fedstein import UserError
-from fedstein.build import build_problem, build_uplink, fit_config
+from fedstein.build import build_problem, fit_config
 from fedstein.config import make_config
 from fedstein.data import load_digits
 from fedstein.engines import Schedule, rounds, start
@@ -133,7 +134,7 @@ def test_fashion_mnist_is_learnt_under_the_budget_in_every_round(tmp_path, fashi
     trained = fit_config(config, [run], task)
     assert trained.metrics["accuracy"] > 0.75
     assert trained.max_upload_bits <= 79_510
-    terms = build_uplink(config, task.model.dim)
+    terms = config.uplink.terms(config.method, task.model.dim)
     particles = start(task, config.method, config.seed).particles
     lines = [json.loads(line) for line in (tmp_path / "run" / "uploads.jsonl").read_text().splitlines()]
     assert len(lines) == 30
@@ -162,5 +163,19 @@ def test_fashion_mnist_is_learnt_under_the_budget_in_every_round(tmp_path, fashi
     ],
 )
 def test_impossible_terms_are_refused(overrides, message):
+    def terms():
+        config = make_config(overrides=overrides)
+        return config.uplink.terms(config.method, 7510)
+
     with pytest.raises(UserError, match=message):
-        build_uplink(make_config(overrides=overrides), 7510)
+        terms()
+
+
+def test_the_budget_in_python():
+    digits = load_digits()
+    agents = [(digits.train.x[k::3], digits.train.y[k::3]) for k in range(3)]
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+    terms = fedstein.UplinkConfig(budget="1.0d", feedback=True)
+    found = fedstein.train(module, agents, method=DSVGD(particles=4), rounds=5, uplink=terms)
+    assert 0 < found.max_upload_bits <= 1210
+    assert found.total_upload_bits <= 5 * 1210

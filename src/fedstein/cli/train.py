@@ -13,7 +13,7 @@ import torch
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedstein.build import build_problem, build_uplink, fit_config
+from fedstein.build import build_problem, fit_config
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
 from fedstein.config import Config, load_config
 from fedstein.engines import State, start
@@ -70,7 +70,7 @@ def train(
         torch.set_num_threads(config.threads)
     problem = build_problem(config)
     # Whatever can be refused is refused before there is a run folder.
-    uplink = build_uplink(config, problem.model.dim)
+    uplink = config.uplink.terms(config.method, problem.model.dim)
     config.method.check(problem.prior)
     config.schedule.pick(0, 1 if config.method.central else len(problem.agents), config.seed)
     first = start(problem, config.method, config.seed)
