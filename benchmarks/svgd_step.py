@@ -145,14 +145,13 @@ def public_dsvgd(n: int, batch: int, by_column: bool) -> Step:
 
 
 def gemm_peak(n: int, batch: int) -> Step:
-    """The two wide products of a step and nothing else, in one square-friendly call each: sgemm's own limit."""
-    a, b = torch.rand(n * 100, 784), torch.rand(784, batch)
-    c = torch.rand(n * 100, batch)
+    """The two wide products of a step and nothing else, one call each: sgemm's own limit on these shapes."""
+    a, x, c = torch.rand(n * 100, 784), torch.rand(batch, 784), torch.rand(n * 100, batch)
     out1, out2 = torch.empty(n * 100, batch), torch.empty(n * 100, 784)
 
     def step() -> None:
-        torch.mm(a, b, out=out1)
-        torch.mm(c, b.T, out=out2)
+        torch.mm(a, x.T, out=out1)
+        torch.mm(c, x, out=out2)
 
     return step
 
@@ -160,14 +159,16 @@ def gemm_peak(n: int, batch: int) -> Step:
 def interleave(steps: dict[str, Step], seconds: float) -> dict[str, float]:
     """Median seconds of each, taking turns of a few steps.
 
-    The first step of a turn is not counted: the threads and caches still belong to whoever was before.
+    Before a turn we wait for the threads of whoever was before to go to sleep (BLAS libraries leave them spinning), and
+    the first step is not counted.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or min(map(len, times.values())) < 6:
         for name, step in steps.items():
+            time.sleep(0.2)
             step()
-            turn = time.perf_counter() + 0.05
+            turn = time.perf_counter() + 0.1
             while True:
                 began = time.perf_counter()
                 step()
@@ -230,7 +231,7 @@ def print_table(header: list[str], rows: dict[str, list[str]]) -> None:
 def grow(seconds: float) -> None:
     counts = [2, 5, 10, 20, 40, 80, 160]
     found = interleave({str(n): ours(n, 100) for n in counts}, seconds * 4)
-    print("\nTime of a step as N_p grows (784-100-10, batch 100), and per particle:")
+    print("\nTime of a step as N_p grows (784-100-10, batch 100), and per particle:\n")
     print_table(
         ["N_p", *map(str, counts)],
         {
@@ -241,7 +242,7 @@ def grow(seconds: float) -> None:
     widths = [25, 50, 100, 200, 400, 800]
     found = interleave({str(w): ours(10, 100, sizes=[784, w, 10]) for w in widths}, seconds * 2)
     dims = {w: DenseStack([784, w, 10]).dim for w in widths}
-    print("\nas d grows (10 particles, batch 100):")
+    print("\nas d grows (10 particles, batch 100):\n")
     print_table(
         ["d", *(f"{dims[w]:,}" for w in widths)],
         {
@@ -251,7 +252,7 @@ def grow(seconds: float) -> None:
     )
     batches = [10, 50, 100, 300, 600, 1200]
     found = interleave({str(b): ours(10, b) for b in batches}, seconds * 2)
-    print("\nas the batch grows (10 particles, 784-100-10):")
+    print("\nas the batch grows (10 particles, 784-100-10):\n")
     print_table(
         ["batch", *map(str, batches)],
         {
