@@ -9,10 +9,15 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import pytest
 import torch
+from hypothesis import settings
 
 from fedstein.data import Dataset, load_fashion_mnist
 
 torch.set_num_threads(1)
+# The same examples every time where a red build would be nobody's fault; new ones on a developer's machine.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def one_input(content: bytes) -> None:
         return
     which = content[0] % (2 * len(CONTRACTS))
     contract, known, data = CONTRACTS[which // 2], KNOWN[which // 2], content[1:]
-    frame._check = (lambda sparse, length: data[1:4]) if which % 2 else true_check
+    frame._check = (lambda sparse, others: data[1:4]) if which % 2 else true_check
     try:
         found = frame.decode(data, contract, known)
     except PayloadError:

@@ -96,15 +96,13 @@ def test_coinciding_particles_stay_finite():
 
 
 @given(st.integers(2, 6), st.integers(1, 5), st.floats(0, 1e3), st.floats(1e-2, 10))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=200)
 def test_distances_survive_a_far_origin(n, d, shift, spread):
     """Points that nearly coincide far from the origin: the naive Gram matrix loses them in float32."""
     base = torch.randn(n, d, generator=torch.Generator().manual_seed(n * 31 + d), dtype=torch.float64) * spread
     x32 = (base + shift).float()
     exact = torch.cdist(x32.double(), x32.double()).square()
-    # The centred recomputation is exact up to the rounding of coordinates of size `shift`.
-    tolerance = 1e-5 * exact.max() + 1e-12 + 2e-3 * exact.max() * (shift < 1) + (1e-6 * shift) ** 2
-    assert (squared_distances(x32).double() - exact).abs().max() <= tolerance + 1e-4 * float(exact.max())
+    assert (squared_distances(x32).double() - exact).abs().max() <= 1e-3 * exact.max() + 1e-12
 
 
 def test_distances_between_two_sets(generator):

@@ -130,10 +130,10 @@ def test_the_two_ends_of_sharing():
 
 
 GOLDEN = {
-    ("auto", "fixed"): "21b081553f40fda57fd7fda7fd257f57fd22ba",
-    ("golomb", "fixed"): "2088a74c3f40fda57fd7fda7fd257f57fd187800",
-    ("range", "fixed"): "21cb52d73f40fd7fd7fd7f57f57f23f3",
-    ("auto", "adaptive"): "393042fe3f400823f3313dc17138cdf4dba5b758",
+    ("auto", "fixed"): "2119bb813f40fda57fd7fda7fd257f57fd22ba",
+    ("golomb", "fixed"): "20b1dc6d3f40fda57fd7fda7fd257f57fd187800",
+    ("range", "fixed"): "21dcc0983f40fd7fd7fd7f57f57f23f3",
+    ("auto", "adaptive"): "3920842e3f400823f3313dc17138cdf4dba5b758",
 }
 
 

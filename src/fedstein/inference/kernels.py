@@ -42,7 +42,7 @@ def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     distances, norms = _gram_distances(x)
     if len(x) > 1:
         nearest = (distances + torch.diag(norms)).min()  # the norms keep the zeros of the diagonal out of it
-        if nearest < 1e-3 * norms.max():
+        if nearest < 0.02 * norms.max():
             distances, _ = _gram_distances(x - x.mean(0))
     return distances
 

@@ -1,7 +1,7 @@
 """The frame: one upload as one byte string.
 
     byte 0       version (3 bits), kept is sent (1), entries are adaptive (1), position coder (3)
-    bytes 1-3    check: the upper 24 bits of a CRC-32 of what the frame *means* (length, contract, scale,
+    bytes 1-3    check: the upper 24 bits of a CRC-32 of all other bytes and of what they *mean* (contract, scale,
                  positions, levels), so that a wrong contract or other shared knowledge is noticed as well
     2 bytes      scale a_max, unless it is fixed by the contract
     1-4 bytes    kept, if it is not the planned number
@@ -163,7 +163,8 @@ def decode(frame: bytes, contract: Contract, known: list[Known] | None = None) -
             raise
         raise PayloadError(f"The frame cannot be read: {error}.") from error
     sparse = Sparse(positions, levels, scale, contract)
-    if _check(sparse, len(frame)) != frame[HEADER_BYTES : HEADER_BYTES + CHECK_BYTES]:
+    others = frame[:HEADER_BYTES] + frame[HEADER_BYTES + CHECK_BYTES :]
+    if _check(sparse, others) != frame[HEADER_BYTES : HEADER_BYTES + CHECK_BYTES]:
         raise PayloadError("The frame is damaged: its check does not fit its content.")
     return sparse
 
@@ -200,8 +201,7 @@ def _pack(sparse: Sparse, planned: int, known: list[Known] | None) -> bytes:
     scale = pack_scale(sparse.scale)[0] if contract.a_max is None else b""
     tail = scale + number + body
     head = VERSION << 5 | (kept != planned) << 4 | (contract.entries == "adaptive") << 3 | _NAMES.index(name)
-    check = _check(sparse, HEADER_BYTES + CHECK_BYTES + len(tail))
-    return bytes([head]) + check + tail
+    return bytes([head]) + _check(sparse, bytes([head]) + tail) + tail
 
 
 def _shortest(sparse: Sparse, known: list[Known] | None) -> tuple[str, bytes]:
@@ -257,10 +257,11 @@ def _read_positions(decoder: Decoder, name: str, contract: Contract, kept: int, 
     return _RANGE.read(decoder, contract.groups, kept, contract.dim)
 
 
-def _check(sparse: Sparse, length: int) -> bytes:
+def _check(sparse: Sparse, content: bytes) -> bytes:
+    """Of all other bytes of the frame, and of what they mean under the contract."""
     contract = sparse.contract
-    terms = (VERSION, length, contract.dim, contract.particles, contract.groups, contract.bits_per_entry)
-    crc = zlib.crc32(repr((*terms, sparse.scale)).encode())
+    terms = (contract.dim, contract.particles, contract.groups, contract.bits_per_entry, sparse.scale)
+    crc = zlib.crc32(repr(terms).encode(), zlib.crc32(content))
     crc = zlib.crc32(sparse.positions.astype("<i8").tobytes(), crc)
     crc = zlib.crc32(sparse.levels.astype("<i4").tobytes(), crc)
     return (crc >> 8).to_bytes(CHECK_BYTES, "big")
