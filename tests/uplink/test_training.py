@@ -17,7 +17,7 @@ from fedstein.engines import Schedule, rounds, start
 from fedstein.methods import DSGLD, DSVGD, FedAvg
 from fedstein.models import DenseStack
 from fedstein.problem import Problem
-from fedstein.runs import RunFolder
+from fedstein.runs import RunFolder, load_state
 from fedstein.uplink import Contract, Uplink, decode
 
 
@@ -121,6 +121,22 @@ def test_resuming_keeps_the_residual():
     whole = states(method, terms, 6, task=task)
     run = rounds(task, method, Schedule(), 0, whole[2], terms)
     assert torch.equal([next(run) for _ in range(3)][-1].particles, whole[-1].particles)
+
+
+def test_residuals_and_sites_are_saved_resumed_and_purged(tmp_path):
+    overrides = ["data.name=digits", "data.agents=3", "method.factor=linear", "method.particles=3", "rounds=7",
+                 "evaluation.every=7", "uplink.budget=1d", "uplink.feedback=true"]  # fmt: skip
+    config = make_config(overrides=overrides)
+    run = RunFolder(tmp_path / "run", config)
+    fit_config(config, [run])
+    state = load_state(run.path)
+    assert state.round == 7
+    assert {name for memory in state.memories.values() for name in memory} == {"site", "residual"}
+    longer = make_config(overrides=[*overrides, "rounds=12", "evaluation.every=12"])
+    whole, resumed = fit_config(longer), fit_config(longer, state=state)
+    assert torch.equal(whole.particles, resumed.particles)
+    (run.path / "agents" / "agent-1.safetensors").unlink()
+    assert set(load_state(run.path).memories) == {0, 2}
 
 
 def test_fashion_mnist_is_learnt_under_the_budget_in_every_round(tmp_path, fashion_mnist):

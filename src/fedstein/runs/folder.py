@@ -6,6 +6,7 @@
     RUN/uploads.jsonl          one JSON object for each round: who sent how many bits, within which budget
     RUN/frames/agent-K/        the frames themselves, if uplink.record_frames is set
     RUN/particles.safetensors  the particles as they were last saved: at each evaluation and at the end
+    RUN/agents/agent-K.safetensors  what agent K keeps (site, local particles, residual): delete it to purge the agent
     RUN/features.safetensors   the frozen network before a last layer, if model.features was set
     RUN/result.json            the final metrics, as `fedstein train --json` prints them
 
@@ -34,7 +35,7 @@ from fedstein.engines import State
 from fedstein.errors import UserError
 from fedstein.problem import Metrics
 
-__all__ = ["RunFolder", "load_particles", "load_run_config", "load_tensor", "saved_round", "to_json"]
+__all__ = ["RunFolder", "load_particles", "load_run_config", "load_state", "load_tensor", "saved_round", "to_json"]
 
 
 class RunFolder:
@@ -80,7 +81,12 @@ class RunFolder:
         _write(self.path / "features.safetensors", save({"features": particle.contiguous()}))
 
     def save(self, state: State) -> None:
-        """Keep the particles; the file is replaced in one step, so it is always a whole one."""
+        """Keep the particles and what each agent keeps; a file is replaced in one step, so it is always a whole one."""
+        for agent, memory in state.memories.items():
+            if memory:
+                tensors = {name: value.contiguous() for name, value in memory.items()}
+                (self.path / "agents").mkdir(exist_ok=True)
+                _write(self.path / "agents" / f"agent-{agent}.safetensors", save(tensors, {"round": str(state.round)}))
         content = save({"particles": state.particles.contiguous()}, {"round": str(state.round)})
         _write(self.path / "particles.safetensors", content)
 
@@ -127,11 +133,29 @@ def load_particles(run: Path) -> Tensor:
 
 def saved_round(run: Path) -> int:
     """After how many rounds the particles of a run were saved."""
+    return _round_of(run / "particles.safetensors")
+
+
+def load_state(run: Path) -> State:
+    """The state of a run as it was last saved, with what each agent keeps: enough to go on from."""
+    round = saved_round(run)
+    memories: dict[int, dict[str, Tensor]] = {}
+    for path in sorted((run / "agents").glob("agent-*.safetensors")):
+        number = path.stem.removeprefix("agent-")
+        if not number.isdecimal() or _round_of(path) != round:
+            raise UserError(f"The file {path} does not belong to the particles of round {round}.")
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+        memories[int(number)] = {name: load_tensor(path, name) for name in names}
+    return State(round, load_particles(run), memories)
+
+
+def _round_of(path: Path) -> int:
     try:
-        with safe_open(run / "particles.safetensors", framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             return int((file.metadata() or {})["round"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise UserError(f"The particles of run '{run}' do not say their round: {error}.") from error
+        raise UserError(f"The file {path} does not say its round: {error}.") from error
 
 
 def load_tensor(path: Path, name: str) -> Tensor:
