@@ -68,11 +68,11 @@ def build_problem(config: Config, features: Tensor | None = None, split: str | N
     sizes = [raw.numel(), *config.model.hidden, dataset.classes]
     _refuse_giants(config, sizes)
     stack = DenseStack(sizes, config.model.activation, config.model.precision)
-    prepare = None
+    prepare = frozen = None
     if config.model.features is not None:
-        particle = load_features(config, stack) if features is None else features
+        frozen = load_features(config, stack) if features is None else features
         whole, stack = stack, DenseStack(sizes[-2:], config.model.activation, config.model.precision)
-        prepare = partial(whole.features, particle)
+        prepare = partial(whole.features, frozen)
         agents = [Examples(prepare(data.x), data.y) for data in agents]
         test = Examples(prepare(test.x), test.y)
     return Problem(
@@ -83,12 +83,13 @@ def build_problem(config: Config, features: Tensor | None = None, split: str | N
         test=test,
         ece_bins=config.evaluation.ece_bins,
         prepare=prepare,
+        frozen=frozen,
         raw_shape=raw,
     )
 
 
-def load_run(run: Path, split: str | None = None) -> tuple[Problem, Tensor]:
-    """The problem and the particles of a run folder, which must fit each other."""
+def load_run(run: Path, split: str | None = None) -> tuple[Config, Problem, Tensor]:
+    """The config, problem and particles of a run folder, which must fit each other."""
     config = load_run_config(run)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -100,7 +101,7 @@ def load_run(run: Path, split: str | None = None) -> tuple[Problem, Tensor]:
             f"The particles of '{run}' do not fit its config.toml: {particles.shape[1]} parameters, "
             f"expected {problem.model.dim}."
         )
-    return problem, particles
+    return config, problem, particles
 
 
 def load_features(config: Config, stack: DenseStack) -> Tensor:

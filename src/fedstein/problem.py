@@ -44,6 +44,7 @@ class Problem:
     ece_bins: int = 15
     exact: Callable[[Tensor], Metrics] | None = None  # judges particles where the posterior is known
     prepare: Callable[[Tensor], Tensor] | None = None  # raw inputs to what the model takes: frozen features
+    frozen: Tensor | None = None  # the particle of the network behind `prepare`
     raw_shape: torch.Size | None = None  # of one raw input, where there is a test set
 
     def pooled(self) -> Examples:

@@ -14,7 +14,7 @@ from fedstein.cli.predict import read_inputs
 from fedstein.errors import UserError
 from fedstein.metrics import ood_auroc
 from fedstein.problem import predict
-from fedstein.runs import load_run_config, saved_round
+from fedstein.runs import saved_round
 
 __all__ = ["evaluate"]
 
@@ -35,7 +35,7 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Evaluate a run's particles, on its test set unless the run or you say otherwise."""
-    problem, particles = load_run(run, None if split is None else split.value)
+    config, problem, particles = load_run(run, None if split is None else split.value)
     metrics = problem.evaluate(particles)
     if ood is not None:
         if problem.test is None or problem.raw_shape is None:
@@ -47,7 +47,7 @@ def evaluate(
     where = {
         "run": str(run),
         "rounds": saved_round(run),
-        "split": load_run_config(run).evaluation.split if split is None else split.value,
+        "split": config.evaluation.split if split is None else split.value,
     }
     if json:
         print_json(where | dict.fromkeys(("accuracy", "ece", "ece_bins", "nll", "brier")) | metrics)

@@ -26,7 +26,7 @@ def predict(
     json: JsonOption = False,
 ) -> None:
     """Predict with uncertainty: probabilities, label, confidence, aleatoric, epistemic."""
-    problem, particles = load_run(run)
+    _, problem, particles = load_run(run)
     if problem.raw_shape is None:
         raise UserError(f"Cannot predict with '{run}': it is a problem with a known posterior, not a classifier.")
     found = predict_mixture(problem.model, particles, read_inputs(input, problem))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,8 +76,8 @@ def train(
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     run = RunFolder(out, config)
-    if isinstance(problem.prepare, partial):
-        run.keep_features(problem.prepare.args[0])
+    if problem.frozen is not None:
+        run.keep_features(problem.frozen)
     if not json:
         console.print(_headline(config, problem))
     last = _Last(first)
