@@ -31,9 +31,9 @@ def measure(config: Config) -> None:
             return found
 
     with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder) / "run", config)
         timed = config.model_copy(update={"method": Timed(**config.method.model_dump())})
-        trained = fit_config(timed, [run])
+        with RunFolder.create(Path(folder) / "run", config) as run:
+            trained = fit_config(timed, [run], note=run.note)
     other = trained.seconds - spent
     print(
         f"{config.method.particles} particles: {config.rounds} rounds in {trained.seconds:.1f} s, "

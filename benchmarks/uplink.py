@@ -33,7 +33,7 @@ def speed() -> None:
     steps = {"one SVGD step, batch 100": ours(particles, 100)}
     for positions, entries in (("auto", "fixed"), ("golomb", "fixed"), ("auto", "adaptive"), ("informed", "adaptive")):
         contract = Contract(dim, particles, 1, 5, dim, positions=positions, entries=entries)
-        frame, _ = encode(difference, contract, np.random.default_rng(0), known)
+        frame, _, _ = encode(difference, contract, np.random.default_rng(0), known)
         name = f"{positions} positions, {entries} entries"
         steps[f"encode, {name}"] = lambda c=contract: encode(difference, c, np.random.default_rng(0), known)  # type: ignore[misc]
         steps[f"decode, {name}"] = lambda c=contract, f=frame: decode(f, c, known)  # type: ignore[misc]
@@ -105,7 +105,7 @@ def grow() -> None:
         rise = tracemalloc.get_traced_memory()[1] / difference.nbytes
         tracemalloc.stop()
         began = time.perf_counter()
-        frame, _ = encode(difference, contract, np.random.default_rng(0))
+        frame, _, _ = encode(difference, contract, np.random.default_rng(0))
         middle = time.perf_counter()
         decode(frame, contract)
         end = time.perf_counter()

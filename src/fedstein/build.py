@@ -15,7 +15,7 @@ from torch import Tensor
 from fedstein.config import Config, DataConfig
 from fedstein.data import Dataset, Examples, class_pairs, dirichlet, from_indices, iid, load_source
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
-from fedstein.engines import State
+from fedstein.engines import Note, State, no_note
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
 from fedstein.methods import DSVGD, BayesianMethod
@@ -25,11 +25,15 @@ from fedstein.runs import load_particles, load_run_config, load_tensor
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
 
-__all__ = ["build_problem", "fit_config", "load_features", "load_run"]
+__all__ = ["build_problem", "fit_config", "load_features", "load_features_of", "load_run"]
 
 
 def fit_config(
-    config: Config, watchers: Sequence[Watcher] = (), problem: Problem | None = None, state: State | None = None
+    config: Config,
+    watchers: Sequence[Watcher] = (),
+    problem: Problem | None = None,
+    state: State | None = None,
+    note: Note = no_note,
 ) -> Trained:
     """Train as a config says; `problem` if it was built already, `state` to go on from."""
     problem = build_problem(config) if problem is None else problem
@@ -43,6 +47,7 @@ def fit_config(
         watchers=watchers,
         state=state,
         uplink=config.uplink.terms(config.method, problem.model.dim),
+        note=note,
     )
 
 
@@ -93,8 +98,7 @@ def load_run(run: Path, split: str | None = None) -> tuple[Config, Problem, Tens
     config = load_run_config(run)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    kept = run / "features.safetensors"
-    problem = build_problem(config, load_tensor(kept, "features") if kept.is_file() else None, split)
+    problem = build_problem(config, load_features_of(run), split)
     particles = load_particles(run)
     if particles.shape[1] != problem.model.dim:
         raise UserError(
@@ -102,6 +106,12 @@ def load_run(run: Path, split: str | None = None) -> tuple[Config, Problem, Tens
             f"expected {problem.model.dim}."
         )
     return config, problem, particles
+
+
+def load_features_of(run: Path) -> Tensor | None:
+    """The frozen particle that a run folder has kept, if it has."""
+    kept = run / "features.safetensors"
+    return load_tensor(kept, "features") if kept.is_file() else None
 
 
 def load_features(config: Config, stack: DenseStack) -> Tensor:

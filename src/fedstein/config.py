@@ -21,7 +21,21 @@ from fedstein.models import Activation, Precision
 from fedstein.problem import Init
 from fedstein.uplink import Contract, Uplink, groups_of, parse_budget, plan
 
-__all__ = ["Config", "DataConfig", "ModelConfig", "UplinkConfig", "load_config", "make_config", "to_toml"]
+__all__ = [
+    "Config",
+    "DataConfig",
+    "ModelConfig",
+    "UplinkConfig",
+    "differences",
+    "flat",
+    "load_config",
+    "make_config",
+    "to_table",
+    "to_toml",
+]
+
+
+Tracker = Literal["tensorboard", "mlflow"]
 
 
 class _Section(BaseModel):
@@ -127,6 +141,20 @@ class EvaluationConfig(_Section):
     ece_bins: int = Field(15, ge=1, le=10_000, description="bins of equal width of the ECE")
 
 
+class RecordingConfig(_Section):
+    """What a run folder keeps, and who else is told."""
+
+    checkpoint_every: int = Field(50, ge=1, description="rounds between checkpoints; one more is made at the end")
+    keep_checkpoints: int = Field(3, ge=1, description="how many of the newest are kept")
+    trackers: tuple[Tracker, ...] = Field((), description="tensorboard, mlflow: extras of the same names")
+
+    @field_validator("trackers", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        value = (value,) if isinstance(value, str) else value
+        return tuple(value) if isinstance(value, list) else value
+
+
 class Config(_Section):
     """A whole run."""
 
@@ -140,6 +168,7 @@ class Config(_Section):
     schedule: Schedule = Schedule()
     uplink: UplinkConfig = UplinkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    recording: RecordingConfig = RecordingConfig()
 
     @field_validator("method", mode="before")
     @classmethod
@@ -204,11 +233,45 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     return make_config(table, overrides)
 
 
-def to_toml(config: Config) -> str:
-    """The whole config, defaults included, in a form that `load_config` reads back as the same config."""
-    table = config.model_dump(exclude_none=True)
+def to_table(config: Config) -> dict[str, Any]:
+    """The whole config, defaults included, as plain values that `make_config` reads back as the same config."""
+    table: dict[str, Any] = json.loads(config.model_dump_json(exclude_none=True))
     table["method"] = {"name": config.method.name} | table["method"]
-    return tomli_w.dumps(table)
+    return table
+
+
+def to_toml(config: Config) -> str:
+    """The same as TOML."""
+    return tomli_w.dumps(to_table(config))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """How two tables of settings differ, one line a key.
+
+    >>> differences({"seed": 0, "method": {"batch": 100}}, {"seed": 0, "method": {"batch": 50}})
+    ['method.batch: 100 -> 50']
+    """
+    before, after = flat(old), flat(new)
+    return [
+        f"{key}: {before.get(key, 'not set')} -> {after.get(key, 'not set')}"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
+
+
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their dotted keys.
+
+    >>> flat({"seed": 0, "method": {"batch": 100}})
+    {'seed': 0, 'method.batch': 100}
+    """
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": deep for inner, deep in value.items()}
+        else:
+            found[key] = value
+    return found
 
 
 def _explain(error: ValidationError, table: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DivergedError", "FedsteinError", "PayloadError", "UserError", "nearest"]
+__all__ = ["DivergedError", "FedsteinError", "PayloadError", "RunError", "UserError", "nearest"]
 
 
 class FedsteinError(Exception):
@@ -22,6 +22,10 @@ class PayloadError(FedsteinError, ValueError):
 
 class DivergedError(FedsteinError, ArithmeticError):
     """Particles became non-finite. The last good state is kept. Exit code 1."""
+
+
+class RunError(FedsteinError, OSError):
+    """A run folder cannot be written to: a full disk, no permission. What was saved is kept. Exit code 1."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

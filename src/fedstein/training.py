@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol, get_args
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from fedstein.config import UplinkConfig
 from fedstein.data import as_examples, as_inputs
-from fedstein.engines import Schedule, State, rounds, start
+from fedstein.engines import Note, Schedule, State, Totals, no_note, rounds, start
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.methods import DSVGD, Method
@@ -42,14 +43,16 @@ class Trained:
     history: list[Metrics] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
-    total_upload_bits: int = 0
-    max_upload_bits: int = 0
-    refused: int = 0
 
     @property
     def particles(self) -> Tensor:
         """(N_p, d)."""
         return self.state.particles
+
+    @property
+    def totals(self) -> Totals:
+        """What was sent up and down, in bits."""
+        return self.state.totals
 
     def predict(self, x: Any) -> Prediction:
         """Mean probabilities, confidence, aleatoric and epistemic uncertainty for inputs (n, ...)."""
@@ -68,26 +71,22 @@ def fit(
     watchers: Sequence[Watcher] = (),
     state: State | None = None,
     uplink: Uplink | None = None,
+    note: Note = no_note,
 ) -> Trained:
     """Train until `rounds_to_do` rounds are done; Ctrl-C ends it early and keeps what was learnt."""
     began = time.perf_counter()
     found = Trained(problem, start(problem, method, seed) if state is None else state)
+    # The loop of the letter: schedule, visit, upload, apply (engines/local.py); here it is only watched.
+    more = rounds(problem, method, schedule, seed, found.state, uplink, note=note)
     try:
-        for now in rounds(problem, method, schedule, seed, found.state, uplink):
+        for now in islice(more, max(0, rounds_to_do - found.state.round)):
             found.state = now
-            for upload in now.uploads:
-                found.total_upload_bits += upload.bits
-                found.max_upload_bits = max(found.max_upload_bits, upload.bits)
-                found.refused += upload.refused
-            last = now.round >= rounds_to_do
             metrics = None
-            if last or now.round % evaluate_every == 0:
+            if now.round == rounds_to_do or now.round % evaluate_every == 0:
                 metrics = {"round": now.round} | problem.evaluate(now.particles)
                 found.history.append(metrics)
             for watcher in watchers:
                 watcher.after_round(now, metrics)
-            if last:
-                break
     except KeyboardInterrupt:
         found.interrupted = True
     if not found.history or found.history[-1]["round"] != found.state.round:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_train_prints_what_scripts_rely_on(run):
     assert all(found[name] >= 0 for name in ("accuracy", "ece", "nll", "brier"))
     names = {path.name for path in (folder / "run").iterdir()}
     assert names == {
-        "config.toml", "environment.json", "metrics.jsonl", "uploads.jsonl", "particles.safetensors", "result.json",
+        "checkpoints", "config.toml", "environment.json", "journal.jsonl", "lock", "metrics.jsonl", "result.json",
     }  # fmt: skip
     assert json.loads((folder / "run" / "result.json").read_text()) == found
 
@@ -134,12 +135,11 @@ def test_mistakes_exit_with_2_and_say_what(run, arguments, message):
 
 def test_damaged_runs_are_refused(run, tmp_path):
     folder, _ = run
-    for name, content in (("particles.safetensors", b"\xff" * 100), ("config.toml", b"seed = \xff")):
-        broken = tmp_path / name
-        broken.mkdir()
-        for file in (folder / "run").iterdir():
-            (broken / file.name).write_bytes(file.read_bytes())
-        (broken / name).write_bytes(content)
+    for name, content in (("checkpoints/*.safetensors", b"\xff" * 100), ("config.toml", b"seed = \xff")):
+        broken = tmp_path / name[:5]
+        shutil.copytree(folder / "run", broken)
+        for file in broken.glob(name):
+            file.write_bytes(content)
         done = fedstein("evaluate", broken, cwd=tmp_path)
         assert done.returncode == 2
         assert "damaged" in done.stderr
@@ -163,7 +163,8 @@ def test_ctrl_c_ends_cleanly_and_keeps_what_was_learnt(tmp_path):
         text=True,
     )
     deadline = time.monotonic() + 120
-    while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=120)

@@ -72,7 +72,7 @@ def write_seeds(folder: Path) -> None:
     for index, (contract, known) in enumerate(zip(CONTRACTS, KNOWN, strict=True)):
         for scale in (0.0, 1.0):
             update = (scale * random.normal(size=(contract.particles, contract.dim))).astype(np.float32)
-            true_frame, _ = frame.encode(update, contract, random, known)
+            true_frame, _, _ = frame.encode(update, contract, random, known)
             for forged in (0, 1):
                 (folder / f"{index}-{scale:g}-{forged}").write_bytes(bytes([2 * index + forged]) + true_frame)
 

@@ -24,8 +24,8 @@ def features(tmp_path_factory) -> Path:
         ["method.name=fedavg", "rounds=200", "schedule.agents_per_round=10", "method.local_steps=5",
          "method.step=gradient", "method.step_size=0.1"]
     )  # fmt: skip
-    run = RunFolder(tmp_path_factory.mktemp("features") / "run", config)
-    run.save(found.state)
+    with RunFolder.create(tmp_path_factory.mktemp("features") / "run", config) as run:
+        run.save(found.state)
     return run.path
 
 

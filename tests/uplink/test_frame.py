@@ -54,7 +54,7 @@ def problems(draw):
 def test_every_frame_is_within_the_budget_and_means_the_same_at_both_ends(problem):
     contract, update, known = problem
     try:
-        frame, sent = encode(update, contract, np.random.default_rng(0), known)
+        frame, sent, _ = encode(update, contract, np.random.default_rng(0), known)
     except UserError:
         assert contract.budget_bits < 8 * contract.overhead_bytes + 40 * contract.particles + 100
         return
@@ -77,7 +77,7 @@ def test_every_frame_is_within_the_budget_and_means_the_same_at_both_ends(proble
 def test_damaged_frames_are_refused(problem, data):
     contract, update, known = problem
     try:
-        frame, _ = encode(update, contract, np.random.default_rng(0), known)
+        frame, _, _ = encode(update, contract, np.random.default_rng(0), known)
     except UserError:
         return
     wide = replace(contract, budget_bits=contract.budget_bits + 800)
@@ -98,7 +98,7 @@ def test_damaged_frames_are_refused(problem, data):
 
 def test_a_frame_beyond_the_budget_is_refused():
     contract = Contract(100, 2, 1, 5, 400)
-    frame, _ = encode(make_update("normal", 2, 100, 0), contract, np.random.default_rng(0))
+    frame, _, _ = encode(make_update("normal", 2, 100, 0), contract, np.random.default_rng(0))
     with pytest.raises(PayloadError, match="budget"):
         decode(frame, replace(contract, budget_bits=8 * len(frame) - 1))
 
@@ -108,7 +108,7 @@ def test_another_contract_or_other_knowledge_is_noticed():
     contract = Contract(300, 4, 2, 5, 2000, positions="informed", entries="adaptive")
     start = np.zeros((4, 300), np.float32)
     known = what_both_know(make_update("heavy", 4, 300, 1) * 1e6, start, 2)
-    frame, _ = encode(update, contract, np.random.default_rng(0), known)
+    frame, _, _ = encode(update, contract, np.random.default_rng(0), known)
     other = what_both_know(make_update("heavy", 4, 300, 2) * 1e6, start, 2)
     with pytest.raises(PayloadError):
         decode(frame, contract, other)
@@ -145,7 +145,7 @@ def golden_update():
 def test_golden_bytes(positions, entries):
     """The format of version 1. A change here breaks every deployed agent: it must be a new version."""
     contract = Contract(20, 2, 1, 4, 160, positions=positions, entries=entries)
-    frame, _ = encode(golden_update(), contract, _Half())
+    frame, _, _ = encode(golden_update(), contract, _Half())
     assert frame.hex() == GOLDEN[positions, entries]
     assert isinstance(decode(bytes.fromhex(GOLDEN[positions, entries]), contract), Sparse)
 
@@ -162,7 +162,7 @@ def test_overhead_is_at_most_eight_bytes():
         for dim, particles, kept_budget in ((1010, 40, 1010), (1010, 40, 505), (79_510, 10, 79_510), (300, 1, 900)):
             contract = Contract(dim, particles, 1, 5, kept_budget, positions=positions, entries=entries)
             update = make_update("normal", particles, dim, 0)
-            frame, sent = encode(update, contract, np.random.default_rng(0))
+            frame, sent, _ = encode(update, contract, np.random.default_rng(0))
             from fedstein.uplink.positions import CODERS
 
             coded = min(len(CODERS[name].encode(sent.positions, dim)) for name in contract.coders(sent.kept))

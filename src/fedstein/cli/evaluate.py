@@ -14,7 +14,7 @@ from fedstein.cli.predict import read_inputs
 from fedstein.errors import UserError
 from fedstein.metrics import ood_auroc
 from fedstein.problem import predict
-from fedstein.runs import saved_round
+from fedstein.runs import load_checkpoint
 
 __all__ = ["evaluate"]
 
@@ -46,7 +46,7 @@ def evaluate(
         metrics["ood_auroc_entropy"] = ood_auroc(inside.entropy, outside.entropy)
     where = {
         "run": str(run),
-        "rounds": saved_round(run),
+        "rounds": load_checkpoint(run)[0].round,
         "split": config.evaluation.split if split is None else split.value,
     }
     if json:

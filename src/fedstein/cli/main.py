@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -17,13 +18,14 @@ from fedstein.cli.evaluate import evaluate
 from fedstein.cli.methods import methods
 from fedstein.cli.plan import plan
 from fedstein.cli.predict import predict
-from fedstein.cli.train import train
+from fedstein.cli.train import resume, train
 from fedstein.errors import FedsteinError, UserError
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(train)
+app.command()(resume)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(methods)
@@ -46,8 +48,13 @@ def _about(
     """Bayesian federated learning on thin uplinks."""
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"fedstein: {message}", file=sys.stderr)
+
+
 def main() -> None:
     """Run the command line and exit."""
+    warnings.showwarning = _show_warning
     try:
         code = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):

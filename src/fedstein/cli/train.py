@@ -1,27 +1,32 @@
-"""`fedstein train`: train from a config and leave a run folder."""
+"""`fedstein train` and `fedstein resume`: train in a run folder, and go on where it stopped."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import torch
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
 
-from fedstein.build import build_problem, fit_config
+from fedstein.build import build_problem, fit_config, load_features_of
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
 from fedstein.config import Config, load_config
 from fedstein.engines import State, start
 from fedstein.problem import Metrics, Problem
-from fedstein.runs import RunFolder
+from fedstein.report import write_report
+from fedstein.runs import RunFolder, load_run_config
+from fedstein.trackers import open_trackers
 from fedstein.training import Trained
 from fedstein.uplink import Uplink
 
-__all__ = ["train"]
+__all__ = ["resume", "train"]
 
 
 class _Bar:
@@ -55,49 +60,109 @@ class _Bar:
         self._progress.update(self._task, completed=state.round)
 
 
+class _Stop:
+    """The first Ctrl-C (or SIGTERM) ends the training after the round that is under way, the second one at once."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        print("fedstein: stopping after this round; once more to stop at once", file=sys.stderr)
+
+    def after_round(self, state: State, metrics: Metrics | None) -> None:
+        """The place to stop: the last of the watchers, so all others have seen the round."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+Report = Annotated[bool, typer.Option("--report", help="End by writing the report: RUN/report/index.html.")]
+
+
 def train(
     config_file: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Defaults if left out.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; repeat as needed.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; runs/<method>-<time> if left out.")] = None,
+    report: Report = False,
     json: JsonOption = False,
 ) -> None:
     """Train a model across agents, and keep the run in a folder."""
     config = _with_whole_paths(load_config(config_file, set_ or []))
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    problem = build_problem(config)
-    # Whatever can be refused is refused before there is a run folder.
-    uplink = config.uplink.terms(config.method, problem.model.dim)
-    config.method.check(problem.prior)
-    config.schedule.pick(0, 1 if config.method.central else len(problem.agents), config.seed)
-    first = start(problem, config.method, config.seed)
+    problem = _prepare(config)  # whatever can be refused is refused before there is a run folder
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-    run = RunFolder(out, config)
-    if problem.frozen is not None:
-        run.keep_features(problem.frozen)
+    with RunFolder.create(out, config, problem.frozen) as run:
+        _work(run, problem, None, report, json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="Extend the run to so many rounds.")] = None,
+    report: Report = False,
+    json: JsonOption = False,
+) -> None:
+    """Go on with a run after any stop; the result is bit for bit that of an uninterrupted run."""
+    _use_threads(load_run_config(run))
+    folder, state = RunFolder.resume(run, rounds)
+    with folder:
+        problem = _prepare(folder.config, load_features_of(run))
+        if not json and state is not None:
+            done = state.round >= folder.config.rounds
+            more = "nothing is left to do; '--rounds N' extends the run" if done else "going on"
+            console.print(f"{state.round} of {folder.config.rounds} rounds are done: {more}.")
+        _work(folder, problem, state, report, json)
+
+
+def _use_threads(config: Config) -> None:
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+
+
+def _prepare(config: Config, features: Tensor | None = None) -> Problem:
+    """The problem of a config; refuses settings that do not fit each other before any work is done."""
+    _use_threads(config)
+    problem = build_problem(config, features)
+    config.uplink.terms(config.method, problem.model.dim)
+    config.method.check(problem.prior)
+    config.schedule.pick(0, 1 if config.method.central else len(problem.agents), config.seed)
+    return problem
+
+
+def _work(run: RunFolder, problem: Problem, state: State | None, report: bool, json: bool) -> None:
+    """Train in a run folder until its rounds are done, and say what came of it."""
+    config = run.config
     if not json:
         console.print(_headline(config, problem))
-    last = _Last(first)
-    run.save(first)  # so that there is a good state to keep, whatever happens in the first round
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end is like Ctrl-C
-    try:
-        with _Bar(config.rounds) as bar:
-            trained = fit_config(config, [last, run, bar], problem, last.state)
-    finally:
-        run.save(last.state)  # whatever ended it, a divergence included
-    result = _result(out, trained, uplink)
-    run.finish(result)
+    if state is None:
+        state = start(problem, config.method, config.seed)
+        run.save(state)  # so that there is a good state to keep, whatever happens in the first round
+    with ExitStack() as watching:
+        trackers = [watching.enter_context(tracker) for tracker in open_trackers(run.path, config, state.round)]
+        bar = watching.enter_context(_Bar(config.rounds))
+        trained = fit_config(config, [run, bar, *trackers, _Stop()], problem, state, run.note)
+    result = _result(run, trained, config.uplink.terms(config.method, problem.model.dim))
+    run.finish(result, "interrupted" if trained.interrupted else "finished")
+    page = write_report(run.path) if report and not trained.interrupted else None
+    if page is not None:
+        result |= {"report": str(page)}
     if json:
         print_json(result)
     else:
-        print_metrics(trained.metrics, f"after {trained.state.round} rounds, {trained.seconds:.1f} s")
+        print_metrics(trained.metrics, f"after {trained.state.round} rounds, {run.seconds:.1f} s")
         console.print(_bill(result))
+        console.print(f"Run folder: {run.path}")
         if trained.interrupted:
-            console.print("Interrupted: what was learnt so far is kept.")
-        console.print(f"Run folder: {out}\nNext:       fedstein evaluate {out}")
+            console.print(f"Interrupted: what was learnt so far is kept.\nGo on:      fedstein resume {run.path}")
+        elif page is not None:
+            console.print(f"Report:     {page}")
+        else:
+            console.print(f"Next:       fedstein report {run.path}")
     if trained.interrupted:
         raise typer.Exit(130)
 
@@ -111,16 +176,6 @@ def _with_whole_paths(config: Config) -> Config:
 
 def _whole(path: str | None) -> str | None:
     return None if path is None else str(Path(path).resolve())
-
-
-class _Last:
-    """Remembers the last finished round."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-
-    def after_round(self, state: State, metrics: Metrics | None) -> None:
-        self.state = state
 
 
 def _bill(result: dict[str, Any]) -> str:
@@ -139,15 +194,15 @@ def _headline(config: Config, problem: Problem) -> str:
     )
 
 
-def _result(out: Path, trained: Trained, uplink: Uplink | None) -> dict[str, Any]:
+def _result(run: RunFolder, trained: Trained, uplink: Uplink | None) -> dict[str, Any]:
     names = ("accuracy", "ece", "ece_bins", "nll", "brier")
-    base = {"run": str(out), "rounds": trained.state.round, "seconds": round(trained.seconds, 3)}
+    base = {"run": str(run.path), "rounds": trained.state.round, "seconds": round(run.seconds, 3)}
     rest = {key: value for key, value in trained.metrics.items() if key != "round"}
     bill = {
         "budget_bits": None if uplink is None else uplink.contract.budget_bits,
-        "max_upload_bits": trained.max_upload_bits,
-        "total_upload_bits": trained.total_upload_bits,
+        "max_upload_bits": trained.totals.max_upload_bits,
+        "total_upload_bits": trained.totals.upload_bits,
         "kept": max((upload.kept for upload in trained.state.uploads), default=None),
-        "refused": trained.refused,
+        "refused": trained.totals.refused,
     }
     return base | dict.fromkeys(names) | rest | bill | {"interrupted": trained.interrupted}

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedstein.engines.memories import Memories
 from fedstein.engines.schedule import Schedule
 from fedstein.errors import DivergedError, PayloadError
 from fedstein.methods import Memory, Method, Visit
@@ -17,9 +19,40 @@ from fedstein.problem import Problem
 from fedstein.streams import stream
 from fedstein.uplink import Link, Uplink, Upload, free, receive, send
 
-__all__ = ["State", "rounds", "start"]
+__all__ = ["Note", "State", "Totals", "no_note", "rounds", "start"]
 
 RESIDUAL = "residual"  # the agent's error-feedback memory, beside what its method keeps
+
+
+class Note(Protocol):
+    """Is told of every protocol event as it happens; a journal."""
+
+    def __call__(self, event: str, **about: Any) -> None: ...
+
+
+def no_note(event: str, **about: Any) -> None:
+    """Nobody is told."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """All bills of a run so far."""
+
+    uploads: int = 0
+    upload_bits: int = 0
+    download_bits: int = 0
+    max_upload_bits: int = 0
+    refused: int = 0
+
+    def add(self, uploads: list[Upload], download_bits: int) -> Totals:
+        """With those of one more round."""
+        return Totals(
+            self.uploads + len(uploads),
+            self.upload_bits + sum(upload.bits for upload in uploads),
+            self.download_bits + download_bits,
+            max([self.max_upload_bits, *(upload.bits for upload in uploads)]),
+            self.refused + sum(upload.refused for upload in uploads),
+        )
 
 
 @dataclass(frozen=True)
@@ -28,9 +61,10 @@ class State:
 
     round: int  # rounds done
     particles: Tensor  # (N_p, d)
-    memories: dict[int, Memory] = field(default_factory=dict)  # what each agent keeps, by agent
+    memories: Memories = field(default_factory=Memories)  # what each agent keeps, by agent
     uploads: tuple[Upload, ...] = ()  # the bills of the last round
     frames: tuple[bytes, ...] = ()  # and its frames, as they arrived
+    totals: Totals = Totals()
 
 
 def start(problem: Problem, method: Method, seed: int) -> State:
@@ -46,6 +80,7 @@ def rounds(
     state: State,
     uplink: Uplink | None = None,
     link: Link = bytes,
+    note: Note = no_note,
 ) -> Iterator[State]:
     """Go on from `state`, round after round, without end.
 
@@ -57,6 +92,7 @@ def rounds(
         state: where to go on from.
         uplink: the bit budget and its terms; plain float32 differences if None.
         link: what happens to a frame on its way.
+        note: is told who was scheduled, sent, was applied or refused.
 
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
@@ -64,12 +100,14 @@ def rounds(
     method.check(problem.prior)
     agents = [problem.pooled()] if method.central else problem.agents
     first = start(problem, method, seed).particles  # known to both ends from the seed
-    particles, memories = state.particles, dict(state.memories)
+    particles, memories, totals = state.particles, state.memories, state.totals
     round = state.round
     while True:
         picked = schedule.pick(round, len(agents), seed)
+        note("scheduled", round=round + 1, agents=picked)
         shares = schedule.shares([len(agents[agent]) for agent in picked])
         total = torch.zeros_like(particles)
+        kept: dict[int, Memory] = {}
         uploads: list[Upload] = []
         frames: list[bytes] = []
         for agent, share in zip(picked, shares, strict=True):
@@ -95,26 +133,33 @@ def rounds(
                 )
             if uplink is None:
                 arrived, bill = wish, free(agent, wish)
+                note("sent", round=round + 1, agent=agent, bits=bill.bits)
             else:
                 wish = wish if residual is None else wish + residual
                 known = uplink.known(particles, first)
                 frame, _, bill = send(agent, wish, uplink.contract, _rounding(visit), known)
+                note("sent", round=round + 1, agent=agent, bits=bill.bits)
                 frame = link(frame)
                 frames.append(frame)
                 try:
                     arrived = receive(frame, uplink.contract, known)
-                except PayloadError:
+                except PayloadError as error:
                     arrived, bill = torch.zeros_like(wish), replace(bill, captured=0.0, refused=True)
+                    note("refused", round=round + 1, agent=agent, reason=str(error))
             uploads.append(bill)
             applied = arrived * share
             total += applied
+            if not bill.refused:
+                note("applied", round=round + 1, agent=agent, share=share)
             # A refused agent is told so: it keeps its memory as it was, and with feedback all of its wish.
-            memories[agent] = memory if bill.refused else method.settle(visit, applied)
+            kept[agent] = memory if bill.refused else method.settle(visit, applied)
             if uplink is not None and uplink.feedback:
-                memories[agent] = memories[agent] | {RESIDUAL: wish - arrived}
+                kept[agent] = kept[agent] | {RESIDUAL: wish - arrived}
         particles = particles + total
+        memories = memories.put(kept)
+        totals = totals.add(uploads, download_bits=32 * particles.numel() * len(picked))
         round += 1
-        yield State(round, particles, dict(memories), tuple(uploads), tuple(frames))
+        yield State(round, particles, memories, tuple(uploads), tuple(frames), totals)
 
 
 def _rounding(visit: Visit) -> np.random.Generator:

@@ -1,13 +1,28 @@
-"""Run folders: what a run leaves behind, and how it is read again."""
+"""Run folders: what a run leaves behind, and going on from there."""
 
+from fedstein.runs.checkpoints import Checkpoint
+from fedstein.runs.files import load_tensor, to_json
 from fedstein.runs.folder import (
     RunFolder,
+    in_use,
+    load_checkpoint,
     load_particles,
     load_run_config,
     load_state,
-    load_tensor,
-    saved_round,
-    to_json,
+    read_metrics,
 )
+from fedstein.runs.journal import read_journal
 
-__all__ = ["RunFolder", "load_particles", "load_run_config", "load_state", "load_tensor", "saved_round", "to_json"]
+__all__ = [
+    "Checkpoint",
+    "RunFolder",
+    "in_use",
+    "load_checkpoint",
+    "load_particles",
+    "load_run_config",
+    "load_state",
+    "load_tensor",
+    "read_journal",
+    "read_metrics",
+    "to_json",
+]

@@ -1,111 +1,370 @@
-"""The run folder: what was asked, what happened, what was learnt.
+"""The run folder: all that a run leaves behind, and all that it needs to go on.
 
-    RUN/config.toml            every setting, defaults included
-    RUN/environment.json       versions and machine
-    RUN/metrics.jsonl          one JSON object for each evaluated round
-    RUN/uploads.jsonl          one JSON object for each round: who sent how many bits, within which budget
-    RUN/frames/agent-K/        the frames themselves, if uplink.record_frames is set
-    RUN/particles.safetensors  the particles as they were last saved: at each evaluation and at the end
-    RUN/agents/agent-K.safetensors  what agent K keeps (site, local particles, residual): delete it to purge the agent
-    RUN/features.safetensors   the frozen network before a last layer, if model.features was set
-    RUN/result.json            the final metrics, as `fedstein train --json` prints them
+    RUN/config.toml         every setting, defaults included; `fedstein train RUN/config.toml` repeats the run
+    RUN/environment.json    versions, machine and threads
+    RUN/metrics.jsonl       one JSON object for each round: bills, and metrics where it was evaluated (docs/runs.md)
+    RUN/journal.jsonl       what happened, in order (runs/journal.py)
+    RUN/checkpoints/        the particles of the last few checkpoints (runs/checkpoints.py)
+    RUN/agents/agent-K/     what agent K keeps (site, local particles, residual): delete it to purge the agent
+    RUN/frames/agent-K/     the frames themselves, if uplink.record_frames is set
+    RUN/features.safetensors  the frozen network before a last layer, if model.features was set
+    RUN/result.json         the final result, as `fedstein train --json` prints it
+    RUN/lock                held by the process that writes here
 
-Tensors rest as safetensors, settings as TOML and JSON; nothing is ever unpickled.
+The metrics are a pure function of the config: they have no times in them, and a run that was killed and resumed has
+the same lines as one that was not.
 """
 
 from __future__ import annotations
 
-import json
-import math
+import fcntl
 import os
-import platform
+import time
 import tomllib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from fedstein.config import Config, make_config, to_toml
+from fedstein.config import Config, differences, make_config, to_table, to_toml
 from fedstein.engines import State
-from fedstein.errors import UserError
+from fedstein.errors import RunError, UserError
 from fedstein.problem import Metrics
+from fedstein.runs import checkpoints
+from fedstein.runs.checkpoints import Checkpoint, agent_file, checkpoint_rounds
+from fedstein.runs.environment import environment, unlike
+from fedstein.runs.files import Lines, load_tensors, read_lines, save_tensors, to_json, write
+from fedstein.runs.journal import Journal, read_journal
 
-__all__ = ["RunFolder", "load_particles", "load_run_config", "load_state", "load_tensor", "saved_round", "to_json"]
+__all__ = ["RunFolder", "in_use", "load_checkpoint", "load_particles", "load_run_config", "load_state", "read_metrics"]
+
+MEMORY = 1 << 30  # bytes of agents' memories that may stay in memory
 
 
 class RunFolder:
-    """A new run folder, and the watcher that fills it."""
+    """A run folder that this process alone writes to: a watcher of the training, and its journal.
 
-    def __init__(self, path: Path, config: Config) -> None:
+    Use `RunFolder.create` or `RunFolder.resume`, as a context manager.
+    """
+
+    def __init__(self, path: Path, config: Config, lock: int) -> None:
+        self.path, self.config = path, config
+        self._lock = lock
+        self._state: State | None = None
+        self._saved = -1  # the round of the newest checkpoint
+        self._changed: set[int] = set()  # agents whose memory is not on disk yet
+        self._agents: dict[int, list[tuple[int, str]]] = {}  # round and SHA-256 of each agent's files, oldest first
+        self._began, self._seconds_before = time.perf_counter(), 0.0
+        self.journal = Journal(path)
+        self.metrics = Lines(path / "metrics.jsonl")
+
+    @classmethod
+    def create(cls, path: Path, config: Config, features: Tensor | None = None) -> RunFolder:
+        """A new run folder. `features` is the frozen particle, kept so that this run does not hang on another one."""
         try:
             path.mkdir(parents=True)
         except FileExistsError:
-            raise UserError(f"The run folder {path} exists already. Choose another '--out', or delete it.") from None
+            if not path.is_dir() or any(path.iterdir()):
+                raise UserError(
+                    f"The run folder {path} exists already. Choose another '--out', delete it, or go on with "
+                    f"'fedstein resume {path}'."
+                ) from None
         except OSError as error:
             raise UserError(f"Cannot make the run folder {path}: {error.strerror}.") from error
-        self.path = path
-        self._record_frames = config.uplink.record_frames and config.uplink.budget is not None
-        (path / "config.toml").write_text(to_toml(config), encoding="utf-8")
-        environment = {
-            "fedstein": version("fedstein"),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "threads": torch.get_num_threads(),
-        }
-        _write(path / "environment.json", to_json(environment, indent=2).encode())
+        with _writing(path):
+            lock = _take(path)
+            if features is not None:
+                save_tensors(path / "features.safetensors", {"features": features})
+            write(path / "environment.json", to_json(environment(), indent=2).encode())
+            write(path / "config.toml", to_toml(config).encode())
+            run = cls(path, config, lock)
+            run.journal.note("started", config=to_table(config), environment=environment())
+            run.journal.sync()
+        return run
+
+    @classmethod
+    def resume(cls, path: Path, rounds: int | None = None) -> tuple[RunFolder, State | None]:
+        """An existing run folder and the state to go on from; None if it was stopped before the first checkpoint.
+
+        Args:
+            path: the run folder.
+            rounds: extend the run to so many rounds.
+
+        Raises:
+            UserError: no run folder, in use, its config was edited, or no checkpoint can be used.
+        """
+        config = load_run_config(path)
+        with _writing(path):
+            run = cls(path, config, _take(path))
+        try:
+            with _writing(path):
+                return run, run._go_on(rounds)
+        except BaseException:
+            run.close()
+            raise
+
+    def _go_on(self, rounds: int | None) -> State | None:
+        self._refuse_another_config(rounds)
+        state = self._newest_state()
+        done = 0 if state is None else state.round
+        if rounds is not None and rounds < done:
+            raise UserError(f"The '--rounds' must be at least the {done} that are done. Got {rounds} instead.")
+        if rounds is not None and rounds != self.config.rounds:
+            # The journal first: a stop between the two must not look like an edited config.
+            self.journal.note("extended", rounds=rounds)
+            self.journal.sync()
+            self.config = self.config.model_copy(update={"rounds": rounds})
+            write(self.path / "config.toml", to_toml(self.config).encode())
+        self._tidy(done)
+        before = next((event.get("environment") for event in read_journal(self.path) if "environment" in event), None)
+        for line in unlike(before, environment()):
+            warnings.warn(f"{line}: the result may differ in its last bits from an uninterrupted run.", stacklevel=2)
+        self.journal.note("resumed", round=done, environment=environment())
+        return state
+
+    def _refuse_another_config(self, rounds: int | None) -> None:
+        events = list(read_journal(self.path))
+        started = next((event["config"] for event in events if event.get("event") == "started"), None)
+        if started is None:  # stopped before the journal's first line
+            self.journal.note("started", config=to_table(self.config), environment=environment())
+            return
+        extended = [event["rounds"] for event in events if event.get("event") == "extended"]
+        # An extension that was cut short before config.toml was written is finished here.
+        if extended and self.config.rounds in [started["rounds"], *extended[:-1]]:
+            self.config = self.config.model_copy(update={"rounds": extended[-1]})
+            write(self.path / "config.toml", to_toml(self.config).encode())
+        expected = started | {"rounds": extended[-1] if extended else started["rounds"]}
+        if changed := differences(expected, to_table(self.config)):
+            raise UserError(
+                f"The config of run '{self.path}' was edited since it began:\n  "
+                + "\n  ".join(changed)
+                + "\nPut it back to go on ('--rounds N' extends a run), or start a new run with "
+                f"'fedstein train {self.path / 'config.toml'} --out NEW'."
+            )
+
+    def _newest_state(self) -> State | None:
+        """The state of the newest checkpoint that is whole and whose rounds are all in metrics.jsonl."""
+        there = checkpoint_rounds(self.path)
+        recorded = len(list(_in_order(self.path)))
+        for found in checkpoints.newest(self.path):
+            try:
+                if isinstance(found, UserError):
+                    raise found
+                if found.round > recorded:
+                    raise UserError(f"metrics.jsonl ends before round {found.round}: it has {recorded} whole lines.")
+                state = found.state()
+            except (UserError, OSError) as error:
+                warnings.warn(f"{error} Falling back to the checkpoint before.", stacklevel=2)
+                self.journal.note("damaged", reason=str(error))
+                continue
+            self._state, self._saved, self._seconds_before = state, found.round, found.seconds
+            return state
+        if there:
+            raise UserError(
+                f"No checkpoint of run '{self.path}' can be used. Start again with "
+                f"'fedstein train {self.path / 'config.toml'} --out NEW'."
+            )
+        return None
+
+    def _tidy(self, done: int) -> None:
+        """Take away what lies behind the checkpoint: it will be done again, with the same result."""
+        for name in ("result.json", *(f"{name}.part" for name in ("result.json", "config.toml", "environment.json"))):
+            (self.path / name).unlink(missing_ok=True)
+        for round in checkpoint_rounds(self.path):
+            if round > done:
+                checkpoints.remove(self.path, round)
+        described = {f"round-{round:06d}" for round in checkpoint_rounds(self.path)}
+        halves = [file for file in (self.path / "checkpoints").glob("*.safetensors") if file.stem not in described]
+        parts = [*(self.path / "checkpoints").glob("*.part"), *(self.path / "agents").glob("*/*.part")]
+        for file in [*halves, *parts]:
+            file.unlink()
+        end = next((end for line, end in _in_order(self.path) if line["round"] == done), 0)
+        os.truncate(self.path / "metrics.jsonl", end)
+        versions: dict[int, set[tuple[int, str]]] = {}
+        for checkpoint in checkpoints.newest(self.path):
+            if isinstance(checkpoint, Checkpoint):
+                for agent, version in checkpoint.agents.items():
+                    versions.setdefault(agent, set()).add(version)
+        self._agents = {agent: sorted(found) for agent, found in versions.items()}
+        for file in (self.path / "agents").glob("agent-*/round-*.safetensors"):
+            agent = int(file.parent.name.removeprefix("agent-"))
+            if all(file != agent_file(self.path, agent, round) for round, _ in self._agents.get(agent, [])):
+                file.unlink()
+        self._prune()  # a stop between a checkpoint and this
+
+    @property
+    def seconds(self) -> float:
+        """Of training, in all processes that worked on this run."""
+        return self._seconds_before + time.perf_counter() - self._began
+
+    def note(self, event: str, **about: Any) -> None:
+        """Tell the journal."""
+        with _writing(self.path):
+            self.journal.note(event, **about)
 
     def after_round(self, state: State, metrics: Metrics | None) -> None:
-        """Record the bills of a round, its frames if asked to, and its metrics if it was evaluated."""
-        bills = [asdict(upload) for upload in state.uploads]
-        down = 32 * state.particles.numel() * len(bills)
-        with (self.path / "uploads.jsonl").open("a", encoding="utf-8") as file:
-            file.write(to_json({"round": state.round, "download_bits": down, "uploads": bills}) + "\n")
-        if self._record_frames:
-            for upload, frame in zip(state.uploads, state.frames, strict=True):
-                folder = self.path / "frames" / f"agent-{upload.agent}"  # apart, so that an agent's can be purged
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / f"round-{state.round:06d}.frame").write_bytes(frame)
-        if metrics is not None:
-            with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(to_json(metrics) + "\n")
-            self.save(state)
-
-    def keep_features(self, particle: Tensor) -> None:
-        """Keep the frozen particle that the inputs go through, so that this run does not hang on another one."""
-        _write(self.path / "features.safetensors", save({"features": particle.contiguous()}))
+        """Record a round; make a checkpoint when it is time."""
+        with _writing(self.path):
+            self.metrics.add(_line(state, metrics))
+            self._changed |= {upload.agent for upload in state.uploads if state.memories.get(upload.agent)}
+            self._state = state
+            if self.config.uplink.record_frames:
+                for upload, frame in zip(state.uploads, state.frames, strict=False):
+                    folder = self.path / "frames" / f"agent-{upload.agent}"  # apart, so that an agent's can be purged
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (folder / f"round-{state.round:06d}.frame").write_bytes(frame)
+            if sum(state.memories.kept[agent].bytes for agent in self._changed) > MEMORY:
+                self._save_agents(state)
+            if state.round % self.config.recording.checkpoint_every == 0:
+                self._checkpoint(state)
 
     def save(self, state: State) -> None:
-        """Keep the particles and what each agent keeps; a file is replaced in one step, so it is always a whole one."""
-        for agent, memory in state.memories.items():
-            if memory:
-                tensors = {name: value.contiguous() for name, value in memory.items()}
-                (self.path / "agents").mkdir(exist_ok=True)
-                _write(self.path / "agents" / f"agent-{agent}.safetensors", save(tensors, {"round": str(state.round)}))
-        content = save({"particles": state.particles.contiguous()}, {"round": str(state.round)})
-        _write(self.path / "particles.safetensors", content)
+        """Make a checkpoint now, unless there is one of this round."""
+        with _writing(self.path):
+            self._state = state
+            self._checkpoint(state)
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Keep the final result."""
-        _write(self.path / "result.json", to_json(result, indent=2).encode())
+    def finish(self, result: dict[str, Any], reason: str = "finished") -> None:
+        """Keep the last state and the final result."""
+        assert self._state is not None
+        self.save(self._state)
+        with _writing(self.path):
+            write(self.path / "result.json", to_json(result, indent=2).encode())
+            self.journal.note("stopped", round=self._state.round, reason=reason)
+            self.journal.sync()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self.journal.close()
+        self.metrics.close()
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if error is not None and not isinstance(error, RunError) and self._state is not None:
+                self.save(self._state)  # whatever ended it, a divergence included
+                self.note("stopped", round=self._state.round, reason=str(error) or type(error).__name__)
+        finally:
+            self.close()
+
+    def _checkpoint(self, state: State) -> None:
+        if self._saved == state.round:
+            return
+        self._save_agents(state)
+        self.metrics.sync()  # a checkpoint never knows of more rounds than the metrics do
+        self.journal.sync()
+        (self.path / "checkpoints").mkdir(exist_ok=True)
+        agents = {agent: found[-1] for agent, found in self._agents.items()}
+        checkpoints.save(self.path, state, self.seconds, agents)
+        self._saved = state.round
+        self.journal.note("checkpoint", round=state.round)
+        self._prune()
+        resident = [state.memories.kept[agent] for agent in self._agents if agent in state.memories]
+        if sum(kept.bytes for kept in resident) > MEMORY:
+            for kept in resident:
+                kept.let_go()
+
+    def _save_agents(self, state: State) -> None:
+        for agent in sorted(self._changed):
+            kept = state.memories.kept[agent]
+            path = agent_file(self.path, agent, state.round)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            version = (state.round, save_tensors(path, kept.get()))
+            versions = self._agents.setdefault(agent, [])
+            versions[:] = [other for other in versions if other[0] != state.round] + [version]
+            kept.rests(partial(load_tensors, path))
+        if sum(state.memories.kept[agent].bytes for agent in self._changed) > MEMORY:
+            for agent in self._changed:
+                state.memories.kept[agent].let_go()
+        self._changed = set()
+
+    def _prune(self) -> None:
+        """Forget all but the newest checkpoints, and the agents' files that none of them needs."""
+        there = checkpoint_rounds(self.path)
+        keep = there[-self.config.recording.keep_checkpoints :]
+        for round in there[: len(there) - len(keep)]:
+            checkpoints.remove(self.path, round)
+        for agent, versions in self._agents.items():
+            while len(versions) > 1 and versions[1][0] <= keep[0]:
+                agent_file(self.path, agent, versions.pop(0)[0]).unlink(missing_ok=True)
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON as the standard has it: a number that is not finite becomes null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What the disk says, in words."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"Cannot write to the run folder {path}: {error.strerror}. What was saved is kept: "
+            f"make room or put it right, and go on with 'fedstein resume {path}'."
+        ) from error
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _take(path: Path) -> int:
+    """The lock of a run folder; it ends with the process that holds it, however that ends."""
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    for wait in (0.0, 0.1, 0.3, None):  # `in_use` holds it for an instant
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if wait is None:
+                holder = os.read(lock, 20).decode(errors="replace").strip()
+                os.close(lock)
+                raise UserError(
+                    f"The run folder {path} is in use by process {holder}. Wait for it to end, or stop it."
+                ) from None
+            time.sleep(wait)
+    os.truncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    return lock
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process is writing to a run folder now."""
+    try:
+        lock = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
+def _line(state: State, metrics: Metrics | None) -> dict[str, Any]:
+    """The line of a round in metrics.jsonl."""
+    bills = [asdict(upload) for upload in state.uploads]
+    totals = {f"total_{name}": value for name, value in asdict(state.totals).items() if name != "max_upload_bits"}
+    return {"round": state.round, "uploads": bills, **totals, **(metrics or {})}
+
+
+def _in_order(run: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """The lines of metrics.jsonl with the positions of their ends, as long as none is missing."""
+    for expected, (line, end) in enumerate(read_lines(run / "metrics.jsonl"), start=1):
+        if line.get("round") != expected:
+            return
+        yield line, end
+
+
+def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
+    """The lines of metrics.jsonl, one for each round from the first on."""
+    for line, _ in _in_order(run):
+        yield line
 
 
 def load_run_config(run: Path) -> Config:
@@ -120,60 +379,23 @@ def load_run_config(run: Path) -> Config:
         raise UserError(f"The config.toml of run '{run}' is damaged: {error}.") from error
 
 
+def load_checkpoint(run: Path) -> tuple[Checkpoint, Tensor]:
+    """The newest checkpoint whose particles are whole, and these."""
+    for found in checkpoints.newest(run):
+        try:
+            if isinstance(found, UserError):
+                raise found
+            return found, found.particles()
+        except (UserError, OSError) as error:
+            warnings.warn(f"{error} Using the checkpoint before.", stacklevel=2)
+    raise UserError(f"'{run}' has no checkpoint that can be used: it is no run folder, or its run never began.")
+
+
 def load_particles(run: Path) -> Tensor:
     """The particles (N_p, d) that a run has learnt."""
-    path = run / "particles.safetensors"
-    if not path.is_file():
-        raise UserError(f"'{run}' has no particles.safetensors: it is no run folder.")
-    particles = load_tensor(path, "particles")
-    if particles.dim() != 2 or particles.numel() == 0:
-        raise UserError(f"The file {path} is damaged: it does not hold (N_p, d) particles.")
-    return particles
-
-
-def saved_round(run: Path) -> int:
-    """After how many rounds the particles of a run were saved."""
-    return _round_of(run / "particles.safetensors")
+    return load_checkpoint(run)[1]
 
 
 def load_state(run: Path) -> State:
     """The state of a run as it was last saved, with what each agent keeps: enough to go on from."""
-    round = saved_round(run)
-    memories: dict[int, dict[str, Tensor]] = {}
-    for path in sorted((run / "agents").glob("agent-*.safetensors")):
-        number = path.stem.removeprefix("agent-")
-        if not number.isdecimal() or _round_of(path) != round:
-            raise UserError(f"The file {path} does not belong to the particles of round {round}.")
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-        memories[int(number)] = {name: load_tensor(path, name) for name in names}
-    return State(round, load_particles(run), memories)
-
-
-def _round_of(path: Path) -> int:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return int((file.metadata() or {})["round"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise UserError(f"The file {path} does not say its round: {error}.") from error
-
-
-def load_tensor(path: Path, name: str) -> Tensor:
-    """A finite float32 tensor from a safetensors file."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            found: Tensor = file.get_tensor(name)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"The file {path} is damaged: {error}.") from error
-    if found.dtype != torch.float32 or not torch.isfinite(found).all():
-        raise UserError(f"The file {path} is damaged: '{name}' is not finite float32.")
-    return found
-
-
-def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    return load_checkpoint(run)[0].state()

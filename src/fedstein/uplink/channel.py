@@ -41,6 +41,8 @@ class Upload:
     bits: int
     budget_bits: int | None  # None: no budget, plain float32
     bound_bits: float  # the letter's formula for the same number of kept entries
+    position_bits: int  # of `bits`: where the kept entries are
+    entry_bits: int  # and what they are; the rest is header, check, scale and filling
     kept: int
     captured: float  # share of the energy of what was to be sent that arrives
     refused: bool = False
@@ -50,7 +52,7 @@ def send(
     agent: int, wish: Tensor, contract: Contract, generator: np.random.Generator, known: list[Known] | None
 ) -> tuple[bytes, Tensor, Upload]:
     """At the agent: the frame of what it wishes to send, what the server will read in it, and the bill."""
-    frame, sparse = encode(wish.numpy(), contract, generator, known)
+    frame, sparse, position_bits = encode(wish.numpy(), contract, generator, known)
     arrives = torch.from_numpy(sparse.dense())
     energy = float(wish.square().sum())
     bill = Upload(
@@ -58,6 +60,8 @@ def send(
         bits=8 * len(frame),
         budget_bits=contract.budget_bits,
         bound_bits=letter_bits(contract, sparse.kept),
+        position_bits=position_bits,
+        entry_bits=8 * (len(frame) - contract.overhead_bytes) - position_bits,
         kept=sparse.kept,
         captured=1.0 - float((wish - arrives).square().sum()) / energy if energy > 0 else 1.0,
     )
@@ -67,7 +71,7 @@ def send(
 def free(agent: int, wish: Tensor) -> Upload:
     """The bill of a difference sent without a budget: float32."""
     bits = 32 * wish.numel()
-    return Upload(agent, bits, None, float(bits), wish.shape[1], captured=1.0)
+    return Upload(agent, bits, None, float(bits), 0, bits, wish.shape[1], captured=1.0)
 
 
 def receive(frame: bytes, contract: Contract, known: list[Known] | None) -> Tensor:

@@ -65,7 +65,7 @@ def encode(
     contract: Contract,
     generator: np.random.Generator,
     known: list[Known] | None = None,
-) -> tuple[bytes, Sparse]:
+) -> tuple[bytes, Sparse, int]:
     """The frame of an update, never longer than the budget.
 
     With fixed entries the planned number is kept. With adaptive entries, or informed positions, the length is
@@ -78,33 +78,35 @@ def encode(
         known: from `what_both_know`, for informed positions.
 
     Returns:
-        The bytes, and what they mean.
+        The bytes, what they mean, and how many bits the positions took.
     """
     planned = plan(contract).kept
     searching = contract.entries == "adaptive" or contract.positions == "informed"
     order = ranked(importance(update, contract.groups), min(contract.dim, planned * 4) if searching else planned)
 
-    def attempt(kept: int) -> tuple[bytes, Sparse]:
+    def attempt(kept: int) -> _Attempt:
         sparse = _sparsify(update, np.sort(order[:, :kept], axis=1), contract, generator)
-        return _pack(sparse, planned, known), sparse
+        frame, position_bits = _pack(sparse, planned, known)
+        return frame, sparse, position_bits
 
-    frame, sparse = _search(attempt, planned, order.shape[1], contract) if searching else attempt(planned)
-    while 8 * len(frame) > contract.budget_bits:  # cannot happen by plan(); never send it if it does
-        frame, sparse = attempt(sparse.kept * 9 // 10)
-    assert 8 * len(frame) <= contract.budget_bits
-    return frame, sparse
+    found = _search(attempt, planned, order.shape[1], contract) if searching else attempt(planned)
+    while 8 * len(found[0]) > contract.budget_bits:  # cannot happen by plan(); never send it if it does
+        found = attempt(found[1].kept * 9 // 10)
+    assert 8 * len(found[0]) <= contract.budget_bits
+    return found
 
 
-def _search(
-    attempt: Callable[[int], tuple[bytes, Sparse]], planned: int, most: int, contract: Contract
-) -> tuple[bytes, Sparse]:
+_Attempt = tuple[bytes, Sparse, int]
+
+
+def _search(attempt: Callable[[int], _Attempt], planned: int, most: int, contract: Contract) -> _Attempt:
     """The largest number of entries that fits, or nearly: three attempts as a rule.
 
     The length grows like a power of the number kept, a little slower than in proportion.
     """
     budget, overhead = contract.budget_bits // 8, contract.overhead_bytes
     too_many, power = most + 1, 0.85
-    best: tuple[bytes, Sparse] | None = None
+    best: _Attempt | None = None
     kept, points = min(2 * planned, most), list[tuple[float, float]]()
     for _ in range(6):
         found = attempt(kept)
@@ -186,22 +188,25 @@ def _allowed(contract: Contract) -> set[str]:
     return {contract.positions, "all"}
 
 
-def _pack(sparse: Sparse, planned: int, known: list[Known] | None) -> bytes:
+def _pack(sparse: Sparse, planned: int, known: list[Known] | None) -> tuple[bytes, int]:
+    """The frame, and how many of its bits are positions."""
     contract, kept = sparse.contract, sparse.kept
     if contract.entries == "adaptive":
         name = "all" if kept == contract.dim else "informed" if contract.positions == "informed" else "range"
         encoder = Encoder()
         _write_positions(encoder, name, sparse, known)
+        position_bits = encoder.bits()
         write_adaptive(encoder, sparse.levels, contract.groups, contract.bits_per_entry)
         body = encoder.finish()
     else:
         name, coded = _shortest(sparse, known)
         body = pack_fixed(sparse.levels, contract.bits_per_entry) + coded
+        position_bits = 8 * len(coded)
     number = b"" if kept == planned else _write_number(kept)
     scale = pack_scale(sparse.scale)[0] if contract.a_max is None else b""
     tail = scale + number + body
     head = VERSION << 5 | (kept != planned) << 4 | (contract.entries == "adaptive") << 3 | _NAMES.index(name)
-    return bytes([head]) + _check(sparse, bytes([head]) + tail) + tail
+    return bytes([head]) + _check(sparse, bytes([head]) + tail) + tail, position_bits
 
 
 def _shortest(sparse: Sparse, known: list[Known] | None) -> tuple[str, bytes]:

@@ -6,6 +6,7 @@ needed to point into it; the decoder sees zeros behind them. That saves two byte
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import constriction
@@ -39,6 +40,11 @@ class Encoder:
         """Append symbols under one model."""
         if len(symbols):
             self._coder.encode(np.ascontiguousarray(symbols, dtype=np.int32), model)
+
+    def bits(self) -> int:
+        """The information written so far, in whole bits."""
+        words, (_, width) = self._coder.pos()
+        return int(32 * words + 64 - math.log2(width))
 
     def finish(self) -> bytes:
         """The shortest byte string that decodes to what was written."""

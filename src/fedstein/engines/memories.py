@@ -1,0 +1,61 @@
+"""What the agents keep between visits, in memory or on disk.
+
+Thousands of agents' memories need not fit into memory at once: whoever saves them (`runs/`) may let them go, and
+each is then loaded for the one visit that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from fedstein.methods import Memory
+
+__all__ = ["Kept", "Memories"]
+
+
+class Kept:
+    """One agent's memory. It does not change; where it rests may."""
+
+    def __init__(self, memory: Memory | None = None, load: Callable[[], Memory] | None = None) -> None:
+        self._memory, self._load = memory, load
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory now."""
+        return sum(value.nbytes for value in (self._memory or {}).values())
+
+    def get(self) -> Memory:
+        """The memory, loaded if it has to be."""
+        if self._memory is not None:
+            return self._memory
+        assert self._load is not None
+        return self._load()
+
+    def rests(self, load: Callable[[], Memory]) -> None:
+        """It was saved: `load` brings it back."""
+        self._load = load
+
+    def let_go(self) -> None:
+        """Free the memory of what was saved."""
+        if self._load is not None:
+            self._memory = None
+
+
+class Memories(Mapping[int, Memory]):
+    """The memories by agent, as they were after one round."""
+
+    def __init__(self, kept: Mapping[int, Kept] | None = None) -> None:
+        self.kept: Mapping[int, Kept] = kept or {}
+
+    def __getitem__(self, agent: int) -> Memory:
+        return self.kept[agent].get()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.kept)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def put(self, changed: Mapping[int, Memory]) -> Memories:
+        """These memories with some changed."""
+        return Memories({**self.kept, **{agent: Kept(memory) for agent, memory in changed.items()}})

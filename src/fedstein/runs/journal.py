@@ -1,0 +1,46 @@
+"""The journal: what happened in a run, in order, never changed afterwards.
+
+One JSON object a line, with `time` (UTC) and `event`:
+
+    started      config, environment
+    resumed      round, environment             going on from the checkpoint of that round; what the journal has of
+                                                later rounds before this line was done again after it
+    extended     rounds
+    scheduled    round, agents
+    sent         round, agent, bits
+    applied      round, agent, share            the server added share times the difference
+    refused      round, agent, reason           the frame was no good: nothing was added
+    checkpoint   round
+    damaged      file, reason                   a checkpoint that could not be used
+    stopped      round, reason                  finished, interrupted, or an error
+    erasure requested, erasure done             agents (erasure is not there yet)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedstein.runs.files import Lines, read_lines
+
+__all__ = ["Journal", "read_journal"]
+
+
+class Journal(Lines):
+    """RUN/journal.jsonl, open for writing."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(run / "journal.jsonl")
+
+    def note(self, event: str, **about: Any) -> None:
+        """Append an event."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self.add({"time": now, "event": event, **about})
+
+
+def read_journal(run: Path) -> Iterator[dict[str, Any]]:
+    """The events of a run, oldest first."""
+    for found, _ in read_lines(run / "journal.jsonl"):
+        yield found

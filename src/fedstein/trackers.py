@@ -1,0 +1,117 @@
+"""Trackers: TensorBoard and MLflow see a run's metrics as well. metrics.jsonl stays the truth.
+
+A tracker is a `Watcher` that is opened before the first round and closed after the last. To add one, write such a
+class, name it in `TRACKERS`, and in `Tracker` of config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from fedstein.config import Config, flat, to_table
+from fedstein.engines import State
+from fedstein.errors import UserError
+from fedstein.problem import Metrics
+from fedstein.runs.files import write
+from fedstein.training import Watcher
+
+__all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "open_trackers"]
+
+
+class Tracker(Watcher, Protocol):
+    """A watcher with a beginning and an end."""
+
+    def __init__(self, run: Path, config: Config, round: int) -> None:
+        """`round` is the one that the run goes on from: what was told of later rounds is done again."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def open_trackers(run: Path, config: Config, round: int) -> list[Tracker]:
+    """The trackers that a config asks for."""
+    found = []
+    for name in config.recording.trackers:
+        try:
+            found.append(TRACKERS[name](run, config, round))
+        except ImportError as error:
+            raise UserError(
+                f"The 'recording.trackers' {name} is not installed ({error}). Install it with: "
+                f"pip install 'fedstein[{name}]'."
+            ) from error
+    return found
+
+
+def scalars(state: State, metrics: Metrics | None) -> Iterator[tuple[str, float]]:
+    """The single numbers of a round, by name."""
+    for name, value in (metrics or {}).items():
+        if name not in ("round", "ece_bins") and isinstance(value, int | float):
+            yield f"evaluation/{name}", float(value)
+    if metrics is not None:
+        yield "uplink/total_upload_bits", float(state.totals.upload_bits)
+        yield "uplink/refused", float(state.totals.refused)
+        if state.uploads:
+            yield "uplink/captured", sum(upload.captured for upload in state.uploads) / len(state.uploads)
+
+
+class TensorBoard:
+    """Event files in RUN/tensorboard: `tensorboard --logdir RUN/tensorboard`."""
+
+    def __init__(self, run: Path, config: Config, round: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(run / "tensorboard"), purge_step=round + 1 if round else None)
+        if not round:
+            rows = "\n".join(f"| {key} | {value} |" for key, value in flat(to_table(config)).items())
+            self._writer.add_text("config", f"| key | value |\n|---|---|\n{rows}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def after_round(self, state: State, metrics: Metrics | None) -> None:
+        """Tell what was evaluated."""
+        for name, value in scalars(state, metrics):
+            self._writer.add_scalar(name, value, state.round)
+        if metrics is not None:
+            self._writer.flush()
+
+
+class MLflow:
+    """An MLflow run, wherever MLFLOW_TRACKING_URI says; its id is kept in RUN/mlflow-run-id, so that it is resumed."""
+
+    def __init__(self, run: Path, config: Config, round: int) -> None:
+        import mlflow
+
+        self._mlflow: Any = mlflow
+        kept = run / "mlflow-run-id"
+        if kept.is_file():
+            self._run = mlflow.start_run(run_id=kept.read_text(encoding="utf-8").strip())
+        else:
+            mlflow.set_experiment("fedstein")
+            self._run = mlflow.start_run(run_name=run.name)
+            write(kept, self._run.info.run_id.encode())
+            mlflow.log_params({key: str(value) for key, value in flat(to_table(config)).items()})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._mlflow.end_run("FINISHED" if kind is None else "FAILED")
+
+    def after_round(self, state: State, metrics: Metrics | None) -> None:
+        """Tell what was evaluated."""
+        if found := dict(scalars(state, metrics)):
+            self._mlflow.log_metrics(found, step=state.round)
+
+
+TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
