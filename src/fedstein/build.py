@@ -69,6 +69,7 @@ def build_problem(config: Config, features: Tensor | None = None, split: str | N
     parts = _partition(train.y, config.data, stream(config.seed, "partition"))
     agents = [train.take(part) for part in parts]
     test = dataset.test if split == "test" or validation is None else validation
+    raw_test = test.x
     raw = dataset.train.x.shape[1:]
     sizes = [raw.numel(), *config.model.hidden, dataset.classes]
     _refuse_giants(config, sizes)
@@ -90,6 +91,7 @@ def build_problem(config: Config, features: Tensor | None = None, split: str | N
         prepare=prepare,
         frozen=frozen,
         raw_shape=raw,
+        raw_test=raw_test,
     )
 
 

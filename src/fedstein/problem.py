@@ -46,6 +46,7 @@ class Problem:
     prepare: Callable[[Tensor], Tensor] | None = None  # raw inputs to what the model takes: frozen features
     frozen: Tensor | None = None  # the particle of the network behind `prepare`
     raw_shape: torch.Size | None = None  # of one raw input, where there is a test set
+    raw_test: Tensor | None = None  # the test inputs before `prepare`
 
     def pooled(self) -> Examples:
         """All agents' examples as one agent's."""

@@ -18,7 +18,9 @@ from fedstein.cli.evaluate import evaluate
 from fedstein.cli.methods import methods
 from fedstein.cli.plan import plan
 from fedstein.cli.predict import predict
+from fedstein.cli.report import compare, report
 from fedstein.cli.train import resume, train
+from fedstein.cli.watch import watch
 from fedstein.errors import FedsteinError, UserError
 
 __all__ = ["app", "main"]
@@ -27,6 +29,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(train)
 app.command()(resume)
 app.command()(evaluate)
+app.command()(watch)
+app.command()(report)
+app.command()(compare)
 app.command()(predict)
 app.command()(methods)
 app.command()(plan)

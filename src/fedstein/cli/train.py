@@ -80,7 +80,7 @@ class _Stop:
             raise KeyboardInterrupt
 
 
-Report = Annotated[bool, typer.Option("--report", help="End by writing the report: RUN/report/index.html.")]
+Report = Annotated[bool, typer.Option("--report", help="End by writing the report: RUN/report.html.")]
 
 
 def train(
@@ -148,7 +148,7 @@ def _work(run: RunFolder, problem: Problem, state: State | None, report: bool, j
         trained = fit_config(config, [run, bar, *trackers, _Stop()], problem, state, run.note)
     result = _result(run, trained, config.uplink.terms(config.method, problem.model.dim))
     run.finish(result, "interrupted" if trained.interrupted else "finished")
-    page = write_report(run.path) if report and not trained.interrupted else None
+    page = write_report(run.path)[0] if report and not trained.interrupted else None
     if page is not None:
         result |= {"report": str(page)}
     if json:

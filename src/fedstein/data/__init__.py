@@ -3,7 +3,7 @@
 from fedstein.data.examples import Dataset, Examples, as_examples, as_inputs
 from fedstein.data.fashion_mnist import find_fashion_mnist, get_fashion_mnist, load_fashion_mnist
 from fedstein.data.partition import class_pairs, dirichlet, from_indices, iid
-from fedstein.data.sources import SOURCES, load_digits, load_npz, load_source
+from fedstein.data.sources import SOURCES, class_names, load_digits, load_npz, load_source
 
 __all__ = [
     "SOURCES",
@@ -11,6 +11,7 @@ __all__ = [
     "Examples",
     "as_examples",
     "as_inputs",
+    "class_names",
     "class_pairs",
     "dirichlet",
     "find_fashion_mnist",

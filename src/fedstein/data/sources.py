@@ -11,7 +11,7 @@ from fedstein.data.examples import Dataset, Examples, as_examples
 from fedstein.data.fashion_mnist import load_fashion_mnist
 from fedstein.errors import UserError
 
-__all__ = ["SOURCES", "load_digits", "load_npz", "load_source"]
+__all__ = ["SOURCES", "class_names", "load_digits", "load_npz", "load_source"]
 
 SOURCES = {
     "fashion-mnist": "Fashion-MNIST, 60,000 + 10,000 images of 28 x 28; from a folder, the cache or Debian's package",
@@ -20,6 +20,14 @@ SOURCES = {
     "synthetic-gaussian": "Gaussian means with a known posterior (one agent a batch of observations)",
     "synthetic-mixture": "two agents, a mixture of two Gaussians each, in one dimension; the exact product is known",
 }
+
+
+_FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+
+
+def class_names(source: str, classes: int) -> list[str]:
+    """What people call the classes of a source; their numbers where it has no names."""
+    return list(_FASHION) if source == "fashion-mnist" else [str(label) for label in range(classes)]
 
 
 def load_source(name: str, path: Path | None) -> Dataset:

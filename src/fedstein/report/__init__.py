@@ -1,5 +1,6 @@
-from pathlib import Path
+"""Reports: pages in one HTML file, and figures, from run folders."""
 
+from fedstein.report.compare import write_comparison
+from fedstein.report.run import write_report
 
-def write_report(run: Path) -> Path:
-    raise NotImplementedError
+__all__ = ["write_comparison", "write_report"]
