@@ -3,7 +3,7 @@
     python experiments/first-look/compare.py --rounds 600 --seeds 3 --out docs/figures
 
 Both methods have the step rule with the best validation NLL of five tries each (choose.py). The curves are of the
-test set, which nothing was chosen on. The figure needs matplotlib: pip install "fedstein[figures]".
+test set, which nothing was chosen on.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Trackers: TensorBoard and MLflow see a run's metrics as well. metrics.jsonl stays the truth.
 
-A tracker is a `Watcher` that is opened before the first round and closed after the last. To add one, write such a
-class, name it in `TRACKERS`, and in `Tracker` of config.py.
+A tracker is a `Watcher` that is opened before the first round and closed after the last. It is made with the run
+folder, the config, and the round that the run goes on from: what it was told of later rounds will be done again. To add
+one, write such a class, name it in `TRACKERS`, and in `Tracker` of config.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -24,10 +26,6 @@ __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "open_trackers"]
 class Tracker(Watcher, Protocol):
     """A watcher with a beginning and an end."""
 
-    def __init__(self, run: Path, config: Config, round: int) -> None:
-        """`round` is the one that the run goes on from: what was told of later rounds is done again."""
-        ...
-
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -36,17 +34,48 @@ class Tracker(Watcher, Protocol):
 
 
 def open_trackers(run: Path, config: Config, round: int) -> list[Tracker]:
-    """The trackers that a config asks for."""
-    found = []
+    """The trackers that a config asks for. One that fails later on is left out with a warning: the run goes on."""
+    found: list[Tracker] = []
     for name in config.recording.trackers:
         try:
-            found.append(TRACKERS[name](run, config, round))
+            found.append(_Guarded(TRACKERS[name](run, config, round), name))
         except ImportError as error:
             raise UserError(
                 f"The 'recording.trackers' {name} is not installed ({error}). Install it with: "
                 f"pip install 'fedstein[{name}]'."
             ) from error
+        except Exception as error:  # whatever its library raises
+            raise UserError(f"The 'recording.trackers' {name} cannot be opened: {error}") from error
     return found
+
+
+class _Guarded:
+    """A tracker whose failures do not end the training."""
+
+    def __init__(self, tracker: Tracker, name: str) -> None:
+        self._tracker, self._name, self._well = tracker, name, True
+
+    def __enter__(self) -> Self:
+        self._tracker.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._try(lambda: self._tracker.__exit__(kind, error, trace))
+
+    def after_round(self, state: State, metrics: Metrics | None) -> None:
+        """Tell the tracker."""
+        self._try(lambda: self._tracker.after_round(state, metrics))
+
+    def _try(self, work: Callable[[], None]) -> None:
+        if not self._well:
+            return
+        try:
+            work()
+        except Exception as error:  # whatever its library raises
+            self._well = False
+            warnings.warn(f"The tracker {self._name} failed and is told nothing more: {error}", stacklevel=2)
 
 
 def scalars(state: State, metrics: Metrics | None) -> Iterator[tuple[str, float]]:
@@ -114,4 +143,4 @@ class MLflow:
             self._mlflow.log_metrics(found, step=state.round)
 
 
-TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+TRACKERS: dict[str, Callable[[Path, Config, int], Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}

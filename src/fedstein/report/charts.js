@@ -163,7 +163,7 @@
       cross.setAttribute("x1", stop.x); cross.setAttribute("x2", stop.x); cross.setAttribute("visibility", "visible");
       say(stop.x, stop.y ?? edge.top + 60, stop.lines);
     };
-    const leave = () => { tip.hidden = true; cross.setAttribute("visibility", "hidden"); };
+    const leave = () => { now = -1; tip.hidden = true; cross.setAttribute("visibility", "hidden"); };
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
       const x = (event.clientX - box.left) * width / box.width, y = (event.clientY - box.top) * height / box.height;

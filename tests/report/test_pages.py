@@ -1,0 +1,285 @@
+"""The report and the comparison, opened in a real browser, and what they say against what the run recorded."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import sync_playwright
+
+from fedstein.build import build_problem, fit_config
+from fedstein.config import make_config
+from fedstein.engines import start
+from fedstein.errors import RunError, UserError
+from fedstein.report import write_comparison, write_report
+from fedstein.runs import RunFolder, read_metrics
+
+SMALL = ["data.name=digits", "data.agents=4", "model.hidden=[16]", "method.particles=3", "method.local_steps=5",
+         "method.step_size=0.01", "rounds=30", "evaluation.every=5", "uplink.budget=1d"]  # fmt: skip
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+WIDTHS = [1400, 390]
+
+
+def train(path, *overrides):
+    config = make_config(overrides=[*SMALL, *overrides])
+    problem = build_problem(config)
+    with RunFolder.create(path, config, problem.frozen) as run:
+        state = start(problem, config.method, config.seed)
+        run.save(state)
+        fit_config(config, [run], problem, state, run.note)
+        run.finish({})
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if path is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium on this machine")
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=path, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def look(browser):
+    """Open a page at some width; whatever it complains about, or asks the network for, fails the test."""
+    opened, complaints = [], []
+
+    def open_at(path, width, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        opened.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None)
+        page.goto(path.resolve().as_uri())
+        return page
+
+    yield open_at
+    for context in opened:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("report") / "run")
+
+
+@pytest.fixture(scope="module")
+def report(run):
+    return write_report(run)[0]
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    for name, particles in (("dsvgd", 3), ("fedavg", 1)):
+        for seed in (1, 2):
+            train(folder / f"{name}-{seed}", f"method.name={name}", f"seed={seed}", f"method.particles={particles}")
+    runs = sorted(folder.iterdir())
+    return runs, write_comparison(runs, folder / "comparison.html")
+
+
+CHARTS = [*(f"{name}-over-{what}" for what in ("rounds", "bits") for name in ("accuracy", "nll", "ece")),
+          "reliability", "confidence", "frame", "kept", "captured"]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_chart_is_drawn_and_nothing_runs_over(look, report, width, scheme):
+    page = look(report, width, scheme)
+    assert [figure.get_attribute("id") for figure in page.query_selector_all("figure")] == CHARTS
+    for name in CHARTS:
+        svg = page.query_selector(f"#{name} svg")
+        box = svg.bounding_box()
+        assert box["width"] <= width
+        assert box["height"] > 50
+        assert len(svg.get_attribute("aria-label")) > 30
+        assert svg.query_selector(".line, .fill") is not None
+        for mark in svg.query_selector_all(".line, .fill"):
+            assert mark.bounding_box()["x"] + mark.bounding_box()["width"] <= box["x"] + box["width"] + 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(20, 22, 26)") == (scheme == "dark")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != background
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_values_are_shown_under_the_mouse_and_by_the_keyboard(look, report, run, width):
+    page = look(report, width)
+    lines = [line for line in read_metrics(run) if "accuracy" in line]
+    svg, tip = page.locator("#accuracy-over-rounds svg"), page.locator("#accuracy-over-rounds .tip")
+    assert tip.is_hidden()
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 5, box["y"] + box["height"] / 2)
+    assert tip.inner_text().split("\n") == ["round: 30", f"accuracy: {round(lines[-1]['accuracy'], 4):g}"]
+    page.mouse.move(box["x"] - 30, box["y"] - 40)
+    assert tip.is_hidden()
+    svg.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert tip.inner_text().split("\n") == ["round: 10", f"accuracy: {round(lines[1]['accuracy'], 4):g}"]
+    page.locator("#frame rect").first.scroll_into_view_if_needed()
+    page.locator("#frame rect").first.hover()
+    assert "entries" in page.locator("#frame .tip").inner_text()
+    page.locator("#reliability .plot svg").hover()
+    assert "accuracy in the bin" in page.locator("#reliability .tip").inner_text()
+
+
+def test_numbers_behind_a_chart_can_be_read(look, report, run):
+    page = look(report, 1400)
+    page.click("#nll-over-rounds summary")
+    rows = page.locator("#nll-over-rounds tbody tr").all_inner_texts()
+    lines = [line for line in read_metrics(run) if "nll" in line]
+    assert [row.split("\t")[1] for row in rows] == [str(line["round"]) for line in lines]
+    assert [float(row.split("\t")[2]) for row in rows] == pytest.approx([line["nll"] for line in lines], abs=1e-3)
+
+
+def test_pictures_tables_and_words(look, report, run):
+    page = look(report, 1400)
+    pictures = page.query_selector_all(".inputs img")
+    assert len(pictures) == 16
+    assert all(p.get_attribute("alt") and p.evaluate("p => p.naturalWidth") == 8 for p in pictures)
+    text = page.inner_text("main")
+    for words in ("How to repeat it", "Agents", "Classes", "fedstein train config.toml"):
+        assert words in text
+    last = list(read_metrics(run))[-1]
+    assert f"{last['accuracy']:.2%}" in text
+    assert f"{last['ece']:.4f}" in text
+    page.emulate_media(media="print")
+    assert page.locator("#theme").is_hidden()
+    assert len(page.pdf()) > 10_000
+
+
+def test_figures_are_files_too(run, report):
+    folder = run / "report-figures"
+    assert {path.name for path in folder.iterdir()} == {f"{n}.{k}" for n in CHARTS for k in ("png", "svg", "csv")}
+    assert (folder / "frame.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (folder / "frame.svg").read_text()
+    with (folder / "ece-over-bits.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    lines = [line for line in read_metrics(run) if "ece" in line]
+    assert [float(row["ECE"]) for row in rows] == [line["ece"] for line in lines]
+    assert [int(row["bits sent up by all agents"]) for row in rows] == [line["total_upload_bits"] for line in lines]
+    with (folder / "frame.csv").open() as file:
+        parts = {row["part"]: float(row["bits"]) for row in csv.DictReader(file)}
+    bills = [line["uploads"][0] for line in read_metrics(run)]
+    assert sum(parts.values()) == pytest.approx(bills[0]["budget_bits"])
+    assert parts["positions"] == pytest.approx(np.mean([bill["position_bits"] for bill in bills]))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_comparison_in_a_browser(look, comparison, width):
+    _, found = comparison
+    page = look(found.page, width)
+    assert len(page.query_selector_all("figure svg[role=img]")) == 7
+    svg = page.locator("#accuracy-against-ece .plot svg")
+    svg.hover()
+    tip = page.locator("#accuracy-against-ece .tip").inner_text()
+    assert "dsvgd" in tip or "fedavg" in tip
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    legend = page.locator("#accuracy-over-bits .legend li").all_inner_texts()
+    assert len(legend) == 2
+
+
+def test_the_comparison_against_numpy(comparison):
+    runs, found = comparison
+    assert [row["runs"] for row in found.rows] == [2, 2]
+    for row, members in zip(found.rows, (runs[:2], runs[2:]), strict=True):
+        for name in ("accuracy", "ece", "nll", "brier"):
+            values = [list(read_metrics(run))[-1][name] for run in members]
+            assert row[name] == pytest.approx(np.mean(values))
+            assert row[f"{name}_std"] == pytest.approx(np.std(values, ddof=1))
+    folder = found.page.parent / "comparison-figures"
+    with (folder / "nll-over-rounds.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        members = runs[:2] if row["series"].startswith("dsvgd") else runs[2:]
+        values = [list(read_metrics(run))[int(row["round"]) - 1]["nll"] for run in members]
+        assert float(row["NLL"]) == pytest.approx(np.mean(values))
+        assert [float(row["low"]), float(row["high"])] == pytest.approx(sorted(values))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["data.name=synthetic-mixture", "method.factor=kde", "method.particles=10", "uplink.budget=200"],
+        ["data.name=synthetic-gaussian", "method.factor=linear", "uplink.budget=1000"],
+        ["method.name=fedavg", "method.particles=1"],
+        ["schedule.agents_per_round=4", "schedule.order=random"],
+        ["uplink.entries=adaptive", "uplink.positions=informed"],
+    ],
+)
+def test_other_kinds_of_runs(tmp_path, look, overrides):
+    page = look(write_report(train(tmp_path / "run", *overrides))[0], 1400)
+    assert len(page.query_selector_all("figure .plot svg")) >= 4
+
+
+def test_without_a_budget_a_central_run_and_data_that_are_no_pictures(tmp_path, look):
+    random = np.random.default_rng(0)
+    arrays = {f"{k}_{part}": v for part in ("train", "test")
+              for k, v in (("x", random.normal(size=(90, 7))), ("y", random.integers(0, 3, 90)))}  # fmt: skip
+    np.savez(tmp_path / "mine.npz", **arrays)
+    more = ["data.name=npz", f"data.path={tmp_path}/mine.npz"]
+    config = make_config(overrides=[o for o in SMALL if "uplink" not in o] + more + ["method.name=svgd"])
+    with RunFolder.create(tmp_path / "run", config) as run:
+        fit_config(config, [run], note=run.note)
+        run.finish({})
+    page = look(write_report(tmp_path / "run")[0], 390)
+    assert "No bit budget" in page.inner_text("main")
+    assert page.query_selector(".inputs img") is None
+
+
+def test_a_page_of_ten_thousand_rounds_stays_small(tmp_path, look):
+    path = train(tmp_path / "run", "rounds=10000", "evaluation.every=5", "method.local_steps=1", "model.hidden=[]",
+                 "method.particles=2", "data.examples=20", "recording.checkpoint_every=5000")  # fmt: skip
+    page = write_report(path)[0]
+    assert page.stat().st_size < 3_000_000
+    found = look(page, 1400)
+    path = found.query_selector("#accuracy-over-rounds path").get_attribute("d")
+    assert 400 < path.count("L") < 700
+    with (page.parent / "report-figures" / "accuracy-over-rounds.csv").open() as file:
+        assert sum(1 for _ in file) == 2_001
+
+
+def test_hostile_names_stay_text(tmp_path, look):
+    path = train(tmp_path / "<img src=x onerror=alert(1)>" / "</script><script>alert(2)</script>", "rounds=5")
+    page = look(write_report(path, tmp_path / "page.html")[0], 1400)
+    assert page.query_selector("img[src=x]") is None
+    page = look(write_comparison([path], tmp_path / "compared.html").page, 1400)
+    assert page.query_selector("img[src=x]") is None
+
+
+def test_mistakes(tmp_path, run):
+    with pytest.raises(UserError, match="not a run folder"):
+        write_report(tmp_path)
+    with pytest.raises(UserError, match="twice"):
+        write_comparison([run, run], tmp_path / "c.html")
+    with pytest.raises(RunError, match="Cannot write the report"):
+        write_report(run, Path("/proc/nothing/report.html"))
+    empty = tmp_path / "empty"
+    RunFolder.create(empty, make_config(overrides=SMALL)).close()
+    with pytest.raises(UserError, match="no evaluated round"):
+        write_comparison([run, empty], tmp_path / "c.html")
+    with pytest.raises(UserError, match="no checkpoint"):
+        write_report(empty)
+
+
+def test_a_damaged_line_does_not_break_the_report(tmp_path, run):
+    shutil.copytree(run, tmp_path / "run")
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 31, "uplo')
+    with (tmp_path / "run" / "journal.jsonl").open("a") as file:
+        file.write(json.dumps(["no", "event"]) + "\n\xff\n")
+    assert write_report(tmp_path / "run")[0].exists()
