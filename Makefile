@@ -1,13 +1,13 @@
-# From a fresh clone: `make run` trains on Fashion-MNIST, `make test` runs every check.
+# From a fresh clone: `make run` trains on Fashion-MNIST and writes a report, `make test` runs every check.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test lint bench fuzz docs clean
+.PHONY: run test lint bench fuzz kill docs clean
 
 run: .venv/run.stamp
 	$(BIN)/fedstein data get fashion-mnist
-	$(BIN)/fedstein train
+	$(BIN)/fedstein train --report
 
 test: .venv/test.stamp lint
 	$(BIN)/fedstein data get fashion-mnist
@@ -27,10 +27,17 @@ bench: .venv/test.stamp
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/uplink.py
 	$(BIN)/python benchmarks/uplink.py --grow
+	$(BIN)/python benchmarks/recording.py --report
 
 # A coverage-guided fuzzer against the frame decoder; a short run of it is part of `make test`.
 fuzz: .venv/test.stamp
 	$(BIN)/python tests/fuzz/fuzz_frame.py -runs=1000000 -max_len=512
+
+# Runs killed again and again, and compared with runs that were left alone; a smaller version is part of `make test`.
+kill: .venv/test.stamp
+	$(BIN)/python tests/runs/kills.py --kills 50 --processes
+	$(BIN)/python tests/runs/kills.py --kills 500
+	$(BIN)/python tests/runs/kills.py --writes
 
 # docs/config.md is written from the settings themselves.
 docs: .venv/run.stamp

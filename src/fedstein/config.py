@@ -144,7 +144,12 @@ class EvaluationConfig(_Section):
 class RecordingConfig(_Section):
     """What a run folder keeps, and who else is told."""
 
-    checkpoint_every: int = Field(50, ge=1, description="rounds between checkpoints; one more is made at the end")
+    checkpoint_every: int | None = Field(
+        None,
+        ge=1,
+        description="rounds between checkpoints; if left out, 50 rounds or two minutes, "
+        "or longer where that would cost more than 3 % of the time",
+    )
     keep_checkpoints: int = Field(3, ge=1, description="how many of the newest are kept")
     trackers: tuple[Tracker, ...] = Field((), description="tensorboard, mlflow: extras of the same names")
 

@@ -23,6 +23,7 @@ import time
 import tomllib
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -45,6 +46,7 @@ from fedstein.runs.journal import Journal, read_journal
 __all__ = ["RunFolder", "in_use", "load_checkpoint", "load_particles", "load_run_config", "load_state", "read_metrics"]
 
 MEMORY = 1 << 30  # bytes of agents' memories that may stay in memory
+ROUNDS, SECONDS, SHARE = 50, 120.0, 0.03  # between checkpoints, and what they may cost, if the config does not say
 
 
 class RunFolder:
@@ -61,6 +63,7 @@ class RunFolder:
         self._changed: set[int] = set()  # agents whose memory is not on disk yet
         self._agents: dict[int, list[tuple[int, str]]] = {}  # round and SHA-256 of each agent's files, oldest first
         self._began, self._seconds_before = time.perf_counter(), 0.0
+        self._saved_at, self._seconds_per_byte = self._began, 0.0  # of the last checkpoint
         self.journal = Journal(path)
         self.metrics = Lines(path / "metrics.jsonl")
 
@@ -219,9 +222,9 @@ class RunFolder:
                     folder = self.path / "frames" / f"agent-{upload.agent}"  # apart, so that an agent's can be purged
                     folder.mkdir(parents=True, exist_ok=True)
                     (folder / f"round-{state.round:06d}.frame").write_bytes(frame)
-            if sum(state.memories.kept[agent].bytes for agent in self._changed) > MEMORY:
+            if self._pending(state) > MEMORY:
                 self._save_agents(state)
-            if state.round % self.config.recording.checkpoint_every == 0:
+            if self._is_time(state):
                 self._checkpoint(state)
 
     def save(self, state: State) -> None:
@@ -256,9 +259,22 @@ class RunFolder:
         finally:
             self.close()
 
+    def _pending(self, state: State) -> int:
+        """Bytes of agents' memories that are not on disk yet."""
+        return sum(state.memories.kept[agent].bytes for agent in self._changed)
+
+    def _is_time(self, state: State) -> bool:
+        """Whether a checkpoint is due. When it is made changes nothing of what is learnt."""
+        if every := self.config.recording.checkpoint_every:
+            return state.round % every == 0
+        elapsed = time.perf_counter() - self._saved_at
+        cost = self._seconds_per_byte * (state.particles.nbytes + self._pending(state))
+        return (state.round - self._saved >= ROUNDS or elapsed > SECONDS) and cost <= SHARE * elapsed
+
     def _checkpoint(self, state: State) -> None:
         if self._saved == state.round:
             return
+        began, size = time.perf_counter(), state.particles.nbytes + self._pending(state)
         self._save_agents(state)
         self.metrics.sync()  # a checkpoint never knows of more rounds than the metrics do
         self.journal.sync()
@@ -272,18 +288,25 @@ class RunFolder:
         if sum(kept.bytes for kept in resident) > MEMORY:
             for kept in resident:
                 kept.let_go()
+        self._saved_at = time.perf_counter()
+        self._seconds_per_byte = (self._saved_at - began) / size
 
     def _save_agents(self, state: State) -> None:
-        for agent in sorted(self._changed):
-            kept = state.memories.kept[agent]
+        def save_one(agent: int) -> tuple[int, str]:
             path = agent_file(self.path, agent, state.round)
             path.parent.mkdir(parents=True, exist_ok=True)
-            version = (state.round, save_tensors(path, kept.get()))
-            versions = self._agents.setdefault(agent, [])
-            versions[:] = [other for other in versions if other[0] != state.round] + [version]
+            kept = state.memories.kept[agent]
+            digest = save_tensors(path, kept.get())
             kept.rests(partial(load_tensors, path))
-        if sum(state.memories.kept[agent].bytes for agent in self._changed) > MEMORY:
-            for agent in self._changed:
+            return state.round, digest
+
+        changed = sorted(self._changed)
+        with ThreadPoolExecutor(4) as pool:  # most of it is waiting for the disk
+            for agent, version in zip(changed, pool.map(save_one, changed), strict=True):
+                versions = self._agents.setdefault(agent, [])
+                versions[:] = [other for other in versions if other[0] != state.round] + [version]
+        if self._pending(state) > MEMORY:
+            for agent in changed:
                 state.memories.kept[agent].let_go()
         self._changed = set()
 
