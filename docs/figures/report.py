@@ -27,7 +27,7 @@ def main() -> None:
         )
         with sync_playwright() as play:
             browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1400, "height": 1180})
+            page = browser.new_page(viewport={"width": 1400, "height": 1680})
             page.goto((run / "report.html").as_uri())
             page.locator("#accuracy-over-bits .plot svg").hover()
             page.screenshot(path=HERE / "report.png")

@@ -62,12 +62,12 @@
     plot.replaceChildren(svg);
     const tip = element("div", { class: "tip", hidden: "" });
     plot.append(tip);
-    const say = (x, y, lines) => {
+    const say = (x, y, lines) => {  // above the point, or below it where there is no room
       tip.replaceChildren(...lines.map((line) => element("div", {}, line)));
       tip.hidden = false;
+      const above = y - tip.offsetHeight - 14;
       tip.style.left = `${Math.max(0, Math.min(x + 12, width - tip.offsetWidth - 4))}px`;
-      tip.style.top = `${Math.max(0, Math.min(y - tip.offsetHeight - 8, height - tip.offsetHeight))}px`;
-      if (y - tip.offsetHeight - 8 < 0) tip.style.top = `${Math.min(y + 14, height - tip.offsetHeight)}px`;
+      tip.style.top = `${above >= 0 ? above : Math.min(y + 18, height - tip.offsetHeight)}px`;
     };
 
     if (parts) {
@@ -133,12 +133,13 @@
     });
 
     const cross = element("line", { y1: edge.top, y2: bottom, class: "cross", visibility: "hidden" });
-    svg.append(cross);
+    const dots = element("g", {});
+    svg.append(cross, dots);
     const stops = [];  // where the mouse can rest: x, y and what is said there
     if (chart.hover === "nearest")
       chart.series.forEach((s) => s.x.forEach((x, j) => s.y[j] !== null && stops.push({ x: px(x), y: py(s.y[j]), lines: [s.name, `${chart.x.label}: ${format(x)}`, `${chart.y.label}: ${format(s.y[j])}`] })));
     else {
-      const at = new Map();
+      const at = new Map(), heights = new Map();
       for (const s of chart.series)
         if (s.bars) for (const [x0, x1, y0, y1] of s.bars) {
           const key = (x0 + x1) / 2, lines = at.get(key) ?? [`${chart.x.label}: ${format(x0)} to ${format(x1)}`];
@@ -152,8 +153,9 @@
           if (binned) { for (const k of at.keys()) if (Math.abs(k - x) <= Math.abs(key - x) || key === x) key = k; }
           const lines = at.get(key) ?? [`${chart.x.label}: ${format(x)}`];
           at.set(key, [...lines, `${s.name}: ${format(s.y[j])}` + (s.low && s.low[j] !== s.high[j] ? ` (${format(s.low[j])} to ${format(s.high[j])})` : "")]);
+          heights.set(key, [...(heights.get(key) ?? []), [py(s.y[j]), (s.colour ?? chart.series.indexOf(s)) % 7]]);
         });
-      for (const [x, lines] of [...at].sort((a, b) => a[0] - b[0])) stops.push({ x: px(x), y: null, lines });
+      for (const [x, lines] of [...at].sort((a, b) => a[0] - b[0])) stops.push({ x: px(x), y: null, lines, dots: binned ? [] : heights.get(x) ?? [] });
     }
     let now = -1;
     const rest = (i) => {
@@ -161,9 +163,12 @@
       const stop = stops[now];
       if (!stop) return;
       cross.setAttribute("x1", stop.x); cross.setAttribute("x2", stop.x); cross.setAttribute("visibility", "visible");
-      say(stop.x, stop.y ?? edge.top + 60, stop.lines);
+      dots.replaceChildren(...(stop.dots ?? []).map(([y, colour]) => element("circle", { cx: stop.x, cy: y, r: 5, class: `fill s${colour}` })));
+      const tops = (stop.dots ?? []).map(([y]) => y);
+      if (stop.y === null && tops.length && Math.min(...tops) < height / 2) say(stop.x, bottom + 8, stop.lines);  // under the lines
+      else say(stop.x, stop.y ?? (tops.length ? Math.min(...tops) : edge.top + 60), stop.lines);
     };
-    const leave = () => { now = -1; tip.hidden = true; cross.setAttribute("visibility", "hidden"); };
+    const leave = () => { now = -1; tip.hidden = true; dots.replaceChildren(); cross.setAttribute("visibility", "hidden"); };
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
       const x = (event.clientX - box.left) * width / box.width, y = (event.clientY - box.top) * height / box.height;

@@ -133,12 +133,12 @@ def _read(run: Path) -> _Story:
 def _lead(run: Path, config: Config, problem: Problem, checkpoint: Checkpoint) -> str:
     method, data = config.method, config.data
     partition = "" if data.name.startswith("synthetic") else f", {data.partition}"
-    if in_use(run):
-        status = f"Still running: {checkpoint.round} of {config.rounds} rounds are saved."
-    elif checkpoint.round < config.rounds:
-        status = f"Stopped after {checkpoint.round} of {config.rounds} rounds."
-    else:
+    if checkpoint.round >= config.rounds:
         status = f"Finished: {checkpoint.round:,} rounds, {checkpoint.seconds:,.0f} seconds of training."
+    elif in_use(run):
+        status = f"Still running: {checkpoint.round:,} of {config.rounds:,} rounds are saved."
+    else:
+        status = f"Stopped after {checkpoint.round:,} of {config.rounds:,} rounds."
     return (
         f"{method.name} on {data.name}{partition}: {len(problem.agents)} agents, {method.particles} "
         f"particle{'s' * (method.particles > 1)} of {problem.model.dim:,} parameters. {status}"
