@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 run: .venv/run.stamp
 	$(BIN)/fedstein data get fashion-mnist
-	$(BIN)/fedstein train --report
+	$(BIN)/fedstein train --report --set evaluation.every=10
 
 test: .venv/test.stamp lint
 	$(BIN)/fedstein data get fashion-mnist

@@ -154,7 +154,7 @@ def _work(run: RunFolder, problem: Problem, state: State | None, report: bool, j
     if json:
         print_json(result)
     else:
-        print_metrics(trained.metrics, f"after {trained.state.round} rounds, {run.seconds:.1f} s")
+        print_metrics(trained.metrics, f"after {trained.state.round} rounds, {result['seconds']:.1f} s")
         console.print(_bill(result))
         console.print(f"Run folder: {run.path}")
         if trained.interrupted:
