@@ -25,7 +25,7 @@ from fedstein.runs import load_particles, load_run_config, load_tensor
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
 
-__all__ = ["build_problem", "fit_config", "load_features", "load_features_of", "load_run"]
+__all__ = ["build_problem", "check_particles", "fit_config", "load_features", "load_features_of", "load_run"]
 
 
 def fit_config(
@@ -102,12 +102,17 @@ def load_run(run: Path, split: str | None = None) -> tuple[Config, Problem, Tens
         torch.set_num_threads(config.threads)
     problem = build_problem(config, load_features_of(run), split)
     particles = load_particles(run)
-    if particles.shape[1] != problem.model.dim:
-        raise UserError(
-            f"The particles of '{run}' do not fit its config.toml: {particles.shape[1]} parameters, "
-            f"expected {problem.model.dim}."
-        )
+    check_particles(run, config, problem, particles)
     return config, problem, particles
+
+
+def check_particles(run: Path, config: Config, problem: Problem, particles: Tensor | None) -> None:
+    """Refuse particles that are not of this run's model."""
+    expected = (config.method.particles, problem.model.dim)
+    if particles is not None and tuple(particles.shape) != expected:
+        raise UserError(
+            f"The particles of '{run}' do not fit its config.toml: {tuple(particles.shape)}, expected {expected}."
+        )
 
 
 def load_features_of(run: Path) -> Tensor | None:

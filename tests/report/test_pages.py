@@ -283,3 +283,40 @@ def test_a_damaged_line_does_not_break_the_report(tmp_path, run):
     with (tmp_path / "run" / "journal.jsonl").open("a") as file:
         file.write(json.dumps(["no", "event"]) + "\n\xff\n")
     assert write_report(tmp_path / "run")[0].exists()
+
+
+NONSENSE = [None, "x", -1, 1e308, [], [1], {}, {"a": 1}, True, [None], [{}]]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "journal.jsonl"])
+def test_lines_of_wrong_types_are_not_believed(tmp_path, run, name):
+    """Whatever stands in a line, reading ends before it or leaves it out; nothing breaks."""
+    from fedstein.cli.watch import _Seen
+    from fedstein.report import compare
+    from fedstein.report.run import _read
+
+    shutil.copytree(run, tmp_path / "run")
+    path = tmp_path / "run" / name
+    lines = path.read_text().splitlines()
+    config = make_config(overrides=SMALL)
+    place = next(i for i, line in enumerate(lines) if "accuracy" in line or '"sent"' in line)
+    whole = json.loads(lines[place])
+    keys = [(key,) for key in whole] + [("uploads", 0, key) for key in whole.get("uploads", [{}])[0]]
+    for keys_in in keys:
+        for value in NONSENSE:
+            broken = json.loads(lines[place])
+            inner = broken
+            for key in keys_in[:-1]:
+                inner = inner[key]
+            inner[keys_in[-1]] = value
+            path.write_text("\n".join([*lines[:place], json.dumps(broken), *lines[place + 1 :]]) + "\n")
+            _read(tmp_path / "run")
+            seen = _Seen(tmp_path / "run", config)
+            seen.look()
+            seen.view(80)
+            try:
+                compare._read(tmp_path / "run")
+            except UserError:
+                assert place == 0 or name == "metrics.jsonl"
+            rounds = [line["round"] for line in read_metrics(tmp_path / "run")]
+            assert rounds == list(range(1, len(rounds) + 1))

@@ -15,7 +15,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
-from fedstein.build import build_problem, fit_config, load_features_of
+from fedstein.build import build_problem, check_particles, fit_config, load_features_of
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
 from fedstein.config import Config, load_config
 from fedstein.engines import State, start
@@ -112,6 +112,7 @@ def resume(
     folder, state = RunFolder.resume(run, rounds)
     with folder:
         problem = _prepare(folder.config, load_features_of(run))
+        check_particles(run, folder.config, problem, None if state is None else state.particles)
         if not json and state is not None:
             done = state.round >= folder.config.rounds
             more = "nothing is left to do; '--rounds N' extends the run" if done else "going on"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import math
 import sys
 import time
 from collections import Counter, deque
@@ -19,7 +20,7 @@ from rich.text import Text
 
 from fedstein.cli.output import JsonOption, console, print_json
 from fedstein.config import Config
-from fedstein.runs import in_use, load_run_config
+from fedstein.runs import in_use, is_metrics, load_run_config
 
 __all__ = ["watch"]
 
@@ -87,7 +88,6 @@ class _Seen:
         self._metrics, self._journal = _Tail(run / "metrics.jsonl"), _Tail(run / "journal.jsonl")
         self._forget()
         self._times: deque[tuple[float, int]] = deque(maxlen=60)  # when a round was scheduled
-        self._last_event = ""
         self.status = "stopped"
 
     def _forget(self) -> None:
@@ -101,21 +101,21 @@ class _Seen:
         if anew:
             self._forget()
         for line in lines:
+            if not is_metrics(line) or not isinstance(line.get("round"), int):
+                continue
             self._line = line
             for name, values in self._history.items():
                 if isinstance(line.get(name), int | float):
                     values.append(line[name])
-            for upload in line.get("uploads", []):
-                self._visits[upload.get("agent", -1)] += 1
+            for upload in line["uploads"]:
+                self._visits[upload["agent"]] += 1
         for event in self._journal.new()[1]:
-            self._last_event = str(event.get("event"))
-            if self._last_event == "scheduled":
+            if event.get("event") == "scheduled":
                 try:
-                    moment = datetime.fromisoformat(event["time"]).timestamp()
-                except (KeyError, TypeError, ValueError):
+                    self._times.append((datetime.fromisoformat(event["time"]).timestamp(), int(event["round"])))
+                except (KeyError, TypeError, ValueError, OverflowError):
                     continue
-                self._times.append((moment, event.get("round", 0)))
-            elif self._last_event in ("started", "resumed"):
+            elif event.get("event") in ("started", "resumed"):
                 self._times.clear()
         running = in_use(self._run)
         done = (self._run / "result.json").exists() and self._line.get("round", 0) >= self._config.rounds
@@ -183,6 +183,6 @@ def _sparkline(values: list[float], width: int) -> str:
     edges = [i * len(values) // count for i in range(count + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means), max(means)
-    if high == low:
+    if high == low or not math.isfinite(8 * (high - low)):
         return _BLOCKS[3] * count
     return "".join(_BLOCKS[min(7, int(8 * (mean - low) / (high - low)))] for mean in means)

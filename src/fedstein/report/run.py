@@ -122,7 +122,7 @@ def _read(run: Path) -> _Story:
             if upload["budget_bits"] is not None:
                 story.bits["unused"] += upload["budget_bits"] - upload["bits"]
     for event in read_journal(run):
-        story.events[str(event.get("event"))] += 1
+        story.events[event["event"]] += 1
         story.began = story.began or str(event.get("time", ""))
         story.ended = str(event.get("time", ""))
         if not story.environment and isinstance(event.get("environment"), dict):
@@ -414,9 +414,9 @@ def _mix(labels: Tensor, names: list[str]) -> Raw:
 
 def _provenance(page: Page, run: Path, config: Config, checkpoint: Checkpoint, story: _Story) -> None:
     page.section("How to repeat it")
-    version = story.environment.get("fedstein", "")
+    version = story.environment.get("fedstein")
     commands = (
-        f"pip install fedstein=={version}\n"
+        f"pip install fedstein{'' if version is None else f'=={version}'}\n"
         "# save the settings below as config.toml\n"
         "fedstein train config.toml --out again\n"
         f"sha256sum again/checkpoints/round-{checkpoint.round:06d}.safetensors"

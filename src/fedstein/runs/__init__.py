@@ -5,6 +5,7 @@ from fedstein.runs.files import load_tensor, to_json
 from fedstein.runs.folder import (
     RunFolder,
     in_use,
+    is_metrics,
     load_checkpoint,
     load_particles,
     load_run_config,
@@ -17,6 +18,7 @@ __all__ = [
     "Checkpoint",
     "RunFolder",
     "in_use",
+    "is_metrics",
     "load_checkpoint",
     "load_particles",
     "load_run_config",

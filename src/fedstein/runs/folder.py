@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -42,11 +42,24 @@ from fedstein.runs.checkpoints import Checkpoint, agent_file, checkpoint_rounds
 from fedstein.runs.environment import environment, unlike
 from fedstein.runs.files import Lines, load_tensors, read_lines, save_tensors, to_json, write
 from fedstein.runs.journal import Journal, read_journal
+from fedstein.uplink import Upload
 
-__all__ = ["RunFolder", "in_use", "load_checkpoint", "load_particles", "load_run_config", "load_state", "read_metrics"]
+__all__ = [
+    "RunFolder",
+    "in_use",
+    "is_metrics",
+    "load_checkpoint",
+    "load_particles",
+    "load_run_config",
+    "load_state",
+    "read_metrics",
+]
 
 MEMORY = 1 << 30  # bytes of agents' memories that may stay in memory
 ROUNDS, SECONDS, SHARE = 50, 120.0, 0.03  # between checkpoints, and what they may cost, if the config does not say
+
+
+_NUMBERS = {field.name for field in fields(Upload) if field.name != "budget_bits"}
 
 
 class RunFolder:
@@ -113,7 +126,7 @@ class RunFolder:
             raise
 
     def _go_on(self, rounds: int | None) -> State | None:
-        self._refuse_another_config(rounds)
+        self._refuse_another_config()
         state = self._newest_state()
         done = 0 if state is None else state.round
         if rounds is not None and rounds < done:
@@ -131,18 +144,24 @@ class RunFolder:
         self.journal.note("resumed", round=done, environment=environment())
         return state
 
-    def _refuse_another_config(self, rounds: int | None) -> None:
+    def _refuse_another_config(self) -> None:
         events = list(read_journal(self.path))
-        started = next((event["config"] for event in events if event.get("event") == "started"), None)
-        if started is None:  # stopped before the journal's first line
+        started = next((event.get("config") for event in events if event["event"] == "started"), None)
+        if not isinstance(started, dict):
+            if checkpoint_rounds(self.path):
+                warnings.warn(
+                    f"The journal of run '{self.path}' has lost its beginning: an edited config would not be noticed.",
+                    stacklevel=2,
+                )
             self.journal.note("started", config=to_table(self.config), environment=environment())
             return
-        extended = [event["rounds"] for event in events if event.get("event") == "extended"]
+        extended = [event.get("rounds") for event in events if event["event"] == "extended"]
+        wanted = [rounds for rounds in (started.get("rounds"), *extended) if isinstance(rounds, int) and rounds > 0]
         # An extension that was cut short before config.toml was written is finished here.
-        if extended and self.config.rounds in [started["rounds"], *extended[:-1]]:
-            self.config = self.config.model_copy(update={"rounds": extended[-1]})
+        if self.config.rounds in wanted[:-1]:
+            self.config = self.config.model_copy(update={"rounds": wanted[-1]})
             write(self.path / "config.toml", to_toml(self.config).encode())
-        expected = started | {"rounds": extended[-1] if extended else started["rounds"]}
+        expected = started | {"rounds": wanted[-1] if wanted else self.config.rounds}
         if changed := differences(expected, to_table(self.config)):
             raise UserError(
                 f"The config of run '{self.path}' was edited since it began:\n  "
@@ -379,9 +398,23 @@ def _line(state: State, metrics: Metrics | None) -> dict[str, Any]:
 def _in_order(run: Path) -> Iterator[tuple[dict[str, Any], int]]:
     """The lines of metrics.jsonl with the positions of their ends, as long as none is missing."""
     for expected, (line, end) in enumerate(read_lines(run / "metrics.jsonl"), start=1):
-        if line.get("round") != expected:
+        if line.get("round") != expected or not is_metrics(line):
             return
         yield line, end
+
+
+def is_metrics(line: dict[str, Any]) -> bool:
+    """Whether an object has what every line of metrics.jsonl has: somebody may have edited the file."""
+    uploads = line.get("uploads")
+    return (
+        isinstance(uploads, list)
+        and all(isinstance(upload, dict) and upload.keys() >= _NUMBERS for upload in uploads)
+        and all(isinstance(upload[name], int | float) for upload in uploads for name in _NUMBERS)
+        and all(isinstance(upload.get("budget_bits"), int | None) for upload in uploads)
+        and all(isinstance(line.get(f"total_{name}"), int) for name in ("uploads", "upload_bits", "download_bits"))
+        and all(isinstance(value, int | float | list | None) for value in line.values())
+        and all(isinstance(line.get(name), int | float | None) for name in ("accuracy", "nll", "ece", "brier"))
+    )
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:

@@ -43,4 +43,5 @@ class Journal(Lines):
 def read_journal(run: Path) -> Iterator[dict[str, Any]]:
     """The events of a run, oldest first."""
     for found, _ in read_lines(run / "journal.jsonl"):
-        yield found
+        if isinstance(found.get("event"), str):
+            yield found
