@@ -20,10 +20,11 @@ SETTINGS = ["data.name=digits", "data.examples=50", "method.particles=2", "model
 def train(path, tracker):
     """Stopped after round 7, resumed from the checkpoint of round 4, up to round 12."""
     config = make_config(overrides=[*SETTINGS, f"recording.trackers={tracker}", "rounds=12"])
-    with RunFolder.create(path, config) as run:
-        (watcher,) = open_trackers(path, config, 0)
-        with watcher:
-            fit_config(config.model_copy(update={"rounds": 7}), [run, watcher])
+    run = RunFolder.create(path, config)
+    (watcher,) = open_trackers(path, config, 0)
+    with watcher:
+        fit_config(config.model_copy(update={"rounds": 7}), [run, watcher])
+    run.close()  # as a kill leaves it
     run, state = RunFolder.resume(path)
     with run:
         (watcher,) = open_trackers(path, config, state.round)

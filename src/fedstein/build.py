@@ -36,6 +36,8 @@ def fit_config(
     note: Note = no_note,
 ) -> Trained:
     """Train as a config says; `problem` if it was built already, `state` to go on from."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     problem = build_problem(config) if problem is None else problem
     return fit(
         problem,

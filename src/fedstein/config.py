@@ -22,6 +22,7 @@ from fedstein.problem import Init
 from fedstein.uplink import Contract, Uplink, groups_of, parse_budget, plan
 
 __all__ = [
+    "MOST_ROUNDS",
     "Config",
     "DataConfig",
     "ModelConfig",
@@ -36,6 +37,7 @@ __all__ = [
 
 
 Tracker = Literal["tensorboard", "mlflow"]
+MOST_ROUNDS = 1_000_000_000
 
 
 class _Section(BaseModel):
@@ -164,7 +166,7 @@ class Config(_Section):
     """A whole run."""
 
     seed: int = Field(0, ge=0, description="of every random draw")
-    rounds: int = Field(200, ge=1, description="rounds of training")
+    rounds: int = Field(200, ge=1, le=MOST_ROUNDS, description="rounds of training")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; all cores if left out")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()

@@ -7,6 +7,7 @@ one, write such a class, name it in `TRACKERS`, and in `Tracker` of config.py.
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from fedstein.problem import Metrics
 from fedstein.runs.files import write
 from fedstein.training import Watcher
 
-__all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "open_trackers"]
+__all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "check_trackers", "open_trackers"]
 
 
 class Tracker(Watcher, Protocol):
@@ -33,6 +34,19 @@ class Tracker(Watcher, Protocol):
     ) -> None: ...
 
 
+def check_trackers(config: Config) -> None:
+    """Refuse trackers that are not installed, before any work is done."""
+    for name in config.recording.trackers:
+        if importlib.util.find_spec(name) is None:
+            raise _missing(name)
+
+
+def _missing(name: str) -> UserError:
+    return UserError(
+        f"The 'recording.trackers' {name} is not installed. Install it with: pip install 'fedstein[{name}]'."
+    )
+
+
 def open_trackers(run: Path, config: Config, round: int) -> list[Tracker]:
     """The trackers that a config asks for. One that fails later on is left out with a warning: the run goes on."""
     found: list[Tracker] = []
@@ -40,10 +54,7 @@ def open_trackers(run: Path, config: Config, round: int) -> list[Tracker]:
         try:
             found.append(_Guarded(TRACKERS[name](run, config, round), name))
         except ImportError as error:
-            raise UserError(
-                f"The 'recording.trackers' {name} is not installed ({error}). Install it with: "
-                f"pip install 'fedstein[{name}]'."
-            ) from error
+            raise _missing(name) from error
         except Exception as error:  # whatever its library raises
             raise UserError(f"The 'recording.trackers' {name} cannot be opened: {error}") from error
     return found

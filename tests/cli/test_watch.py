@@ -63,7 +63,9 @@ def test_a_running_run_is_followed_until_it_ends(tmp_path):
         parts = []
         reading = threading.Thread(target=collect, args=(leader, parts), daemon=True)
         reading.start()
-        time.sleep(6)
+        while b"rounds a second" not in b"".join(parts) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(2)
         assert watching.poll() is None
         training.terminate()
         assert training.wait(60) == 130

@@ -276,6 +276,35 @@ def test_mistakes(tmp_path, run):
         write_report(empty)
 
 
+def test_damaged_metrics_are_told(tmp_path, run):
+    shutil.copytree(run, tmp_path / "run")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join([*lines[:12], "nonsense\n", *lines[13:]]))
+    with pytest.warns(UserWarning, match="damaged after round 12"):
+        page = write_report(tmp_path / "run")[0]
+    assert "metrics.jsonl is damaged after round 12" in page.read_text()
+
+
+def test_devices_and_folders_are_not_replaced(tmp_path, run):
+    os.mkfifo(tmp_path / "pipe")
+    for target in (tmp_path / "pipe", tmp_path, Path()):
+        with pytest.raises(UserError, match="--out"):
+            write_report(run, target)
+
+
+def test_runs_of_one_setting_are_compared_at_a_round_that_all_have(tmp_path):
+    short, whole = train(tmp_path / "short", "seed=1"), train(tmp_path / "whole", "seed=2")
+    lines = (short / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (short / "metrics.jsonl").write_text("".join(lines[:17]))
+    found = write_comparison([short, whole], tmp_path / "c.html").rows[0]
+    values = [list(read_metrics(run))[14]["accuracy"] for run in (short, whole)]
+    assert found["rounds"] == 15
+    assert found["accuracy"] == pytest.approx(np.mean(values))
+    shutil.copytree(whole, tmp_path / "copy")
+    with pytest.warns(UserWarning, match="same seed"):
+        write_comparison([whole, tmp_path / "copy"], tmp_path / "c.html")
+
+
 def test_a_damaged_line_does_not_break_the_report(tmp_path, run):
     shutil.copytree(run, tmp_path / "run")
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
@@ -288,6 +317,7 @@ def test_a_damaged_line_does_not_break_the_report(tmp_path, run):
 NONSENSE = [None, "x", -1, 1e308, [], [1], {}, {"a": 1}, True, [None], [{}]]
 
 
+@pytest.mark.filterwarnings("ignore:The file")
 @pytest.mark.parametrize("name", ["metrics.jsonl", "journal.jsonl"])
 def test_lines_of_wrong_types_are_not_believed(tmp_path, run, name):
     """Whatever stands in a line, reading ends before it or leaves it out; nothing breaks."""

@@ -21,8 +21,8 @@ from fedstein.config import Config, load_config
 from fedstein.engines import State, start
 from fedstein.problem import Metrics, Problem
 from fedstein.report import write_report
-from fedstein.runs import RunFolder, load_run_config
-from fedstein.trackers import open_trackers
+from fedstein.runs import RunFolder
+from fedstein.trackers import check_trackers, open_trackers
 from fedstein.training import Trained
 from fedstein.uplink import Uplink
 
@@ -108,7 +108,6 @@ def resume(
     json: JsonOption = False,
 ) -> None:
     """Go on with a run after any stop; the result is bit for bit that of an uninterrupted run."""
-    _use_threads(load_run_config(run))
     folder, state = RunFolder.resume(run, rounds)
     with folder:
         problem = _prepare(folder.config, load_features_of(run))
@@ -120,14 +119,11 @@ def resume(
         _work(folder, problem, state, report, json)
 
 
-def _use_threads(config: Config) -> None:
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-
-
 def _prepare(config: Config, features: Tensor | None = None) -> Problem:
     """The problem of a config; refuses settings that do not fit each other before any work is done."""
-    _use_threads(config)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    check_trackers(config)
     problem = build_problem(config, features)
     config.uplink.terms(config.method, problem.model.dim)
     config.method.check(problem.prior)

@@ -59,6 +59,8 @@ class _Tail:
     def new(self) -> tuple[bool, list[dict[str, Any]]]:
         """Whether the file began anew, and its new objects."""
         try:
+            if not self._path.is_file():
+                return False, []
             size = self._path.stat().st_size
             anew = size < self._at
             self._at = 0 if anew else self._at
@@ -73,7 +75,7 @@ class _Tail:
         for line in content[:end].splitlines():
             try:
                 value = jsonlib.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):
                 found.append(value)
@@ -118,7 +120,7 @@ class _Seen:
             elif event.get("event") in ("started", "resumed"):
                 self._times.clear()
         running = in_use(self._run)
-        done = (self._run / "result.json").exists() and self._line.get("round", 0) >= self._config.rounds
+        done = self._line.get("round", 0) >= self._config.rounds
         self.status = "running" if running else "finished" if done else "stopped"
 
     def facts(self) -> dict[str, Any]:

@@ -87,28 +87,31 @@
       return;
     }
 
-    const X = range([...chart.series.flatMap(xs)], chart.x.range), Y = range([...chart.series.flatMap(ys), ...chart.guides.map((g) => g.y)], chart.y.range);
-    const px = (x) => edge.left + (x - X[0]) / (X[1] - X[0]) * (width - edge.left - edge.right);
+    const drawn = chart.series.filter((s) => !s.told), scale = chart.x.log ? Math.log10 : (x) => x;
+    const X = range(drawn.flatMap(xs).filter((x) => x > 0 || !chart.x.log).map(scale), chart.x.range);
+    const Y = range([...drawn.flatMap(ys), ...chart.guides.map((g) => g.y)], chart.y.range);
+    const px = (x) => edge.left + (scale(x) - X[0]) / (X[1] - X[0]) * (width - edge.left - edge.right);
     const py = (y) => height - edge.bottom - (y - Y[0]) / (Y[1] - Y[0]) * (height - edge.top - edge.bottom);
     const right = width - edge.right, bottom = height - edge.bottom;
     for (const y of ticks(...Y, 5)) {
       svg.append(element("line", { x1: edge.left, x2: right, y1: py(y), y2: py(y), class: "grid" }));
       svg.append(element("text", { x: edge.left - 8, y: py(y) + 4, class: "end" }, format(y)));
     }
-    for (const x of ticks(...X, Math.max(3, width / 110))) {
-      if (px(x) > right + 1) continue;
+    const marks = chart.x.log ? [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].flatMap((p) => [1, 3].map((m) => m * 10 ** p)) : ticks(...X, Math.max(3, width / 110));
+    for (const x of marks) {
+      if (px(x) > right + 1 || px(x) < edge.left - 1) continue;
       svg.append(element("line", { x1: px(x), x2: px(x), y1: bottom, y2: bottom + 5, class: "axis" }));
       svg.append(element("text", { x: px(x), y: bottom + 19, class: "middle" }, format(x)));
     }
     svg.append(element("line", { x1: edge.left, x2: right, y1: bottom, y2: bottom, class: "axis" }));
     svg.append(element("text", { x: (edge.left + right) / 2, y: height - 6, class: "middle label" }, chart.x.label));
-    if (chart.diagonal) svg.append(element("line", { x1: px(X[0]), y1: py(Y[0]), x2: px(X[1]), y2: py(Y[1]), class: "guide" }));
     for (const guide of chart.guides) {
       svg.append(element("line", { x1: edge.left, x2: right, y1: py(guide.y), y2: py(guide.y), class: "guide" }));
       svg.append(element("text", { x: right - 4, y: py(guide.y) - 5, class: "end" }, guide.name));
     }
     chart.series.forEach((s, i) => {
       const colour = (s.colour ?? i) % 7;
+      if (s.told) return;
       if (s.bars) {
         for (const [x0, x1, y0, y1] of s.bars)
           svg.append(element("rect", { x: px(x0) + 1, width: Math.max(1, px(x1) - px(x0) - 2), y: py(y1), height: Math.max(0, py(y0) - py(y1)), class: `fill s${colour}` }));
@@ -128,16 +131,17 @@
           if (s.y[j] === null) return;
           if (s.low && !s.line) svg.append(element("line", { x1: px(x), x2: px(x), y1: py(s.low[j]), y2: py(s.high[j]), class: `line s${colour}` }));
           if (s.left && !s.line) svg.append(element("line", { x1: px(s.left[j]), x2: px(s.right[j]), y1: py(s.y[j]), y2: py(s.y[j]), class: `line s${colour}` }));
-          svg.append(mark(i, px(x), py(s.y[j]), s.line ? 3 : s.small ? 3 : 5.5, { class: `fill s${colour}${s.small ? " faint" : ""}` }));
+          svg.append(mark(i, px(x), py(s.y[j]), s.line ? 3 : chart.diagonal ? 4 : 5.5, { class: `fill s${colour}` }));
         });
     });
+    if (chart.diagonal) svg.append(element("line", { x1: px(X[0]), y1: py(Y[0]), x2: px(X[1]), y2: py(Y[1]), class: "guide over" }));
 
     const cross = element("line", { y1: edge.top, y2: bottom, class: "cross", visibility: "hidden" });
     const dots = element("g", {});
     svg.append(cross, dots);
     const stops = [];  // where the mouse can rest: x, y and what is said there
     if (chart.hover === "nearest")
-      chart.series.forEach((s) => s.x.forEach((x, j) => s.y[j] !== null && stops.push({ x: px(x), y: py(s.y[j]), lines: [s.name, `${chart.x.label}: ${format(x)}`, `${chart.y.label}: ${format(s.y[j])}`] })));
+      drawn.forEach((s) => s.x.forEach((x, j) => s.y[j] !== null && stops.push({ x: px(x), y: py(s.y[j]), lines: [s.name, `${chart.x.label}: ${format(x)}`, `${chart.y.label}: ${format(s.y[j])}`] })));
     else {
       const at = new Map(), heights = new Map();
       for (const s of chart.series)
@@ -185,8 +189,8 @@
   }
 
   function legend(chart) {
-    const names = chart.parts ? chart.parts.map((p, i) => [`${p.name} (${format(p.value)})`, `s${i}${p.empty ? " empty" : ""}`, -1])
-      : chart.series.filter((s) => !s.small).map((s) => [s.name, `s${(s.colour ?? chart.series.indexOf(s)) % 7}`, s.bars ? -1 : chart.series.indexOf(s)]);
+    const names = chart.parts ? chart.parts.map((p, i) => [`${p.name} (${format(Math.round(p.value))})`, `s${i}${p.empty ? " empty" : ""}`, -1])
+      : chart.series.filter((s) => !s.told).map((s) => [s.name, `s${(s.colour ?? chart.series.indexOf(s)) % 7}`, s.bars ? -1 : chart.series.indexOf(s)]);
     if (names.length < 2 && !chart.parts) return [];
     return [element("ul", { class: "legend" }, names.map(([name, colour, shape]) => {
       const key = element("svg", { width: 14, height: 14, "aria-hidden": "true" });

@@ -26,6 +26,7 @@ class Axis:
     label: str
     low: float | None = None
     high: float | None = None
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Series:
     right: Numbers | None = None
     bars: Sequence[Bar] | None = None
     line: bool = True
-    small: bool = False  # in the background, and not in the legend
+    told: bool = False  # not drawn, only told under the mouse and in the CSV
     colour: int | None = None  # if it is not its place in the chart
 
     def thinned(self) -> Series:
@@ -89,7 +90,7 @@ class Chart:
             "id": self.name,
             "title": self.title,
             "alt": self.alt,
-            "x": {"label": self.x.label, "range": [self.x.low, self.x.high]},
+            "x": {"label": self.x.label, "range": [self.x.low, self.x.high], "log": self.x.log},
             "y": {"label": self.y.label, "range": [self.y.low, self.y.high]},
             "series": [_series(series.thinned()) for series in self.series],
             "parts": [vars(part) for part in self.parts] or None,
@@ -107,13 +108,12 @@ class Chart:
             for part in self.parts:
                 write([part.name, part.value])
         elif any(series.bars for series in self.series):
-            write(["series", f"{self.x.label}, from", "to", f"{self.y.label}, from", "to"])
+            write(["series", f"{self.x.label}_from", f"{self.x.label}_to", "value"])
             for series in self.series:
-                rows: Sequence[Sequence[float | None]] = series.bars or [
-                    (x, x, y, y) for x, y in zip(series.x, series.y, strict=True)
-                ]
-                for row in rows:
-                    write([series.name, *row])
+                for left, right, bottom, top in series.bars or ():
+                    write([series.name, left, right, top - bottom])
+                for x, y in zip(series.x, series.y, strict=True):
+                    write([series.name, x, x, y])
         else:
             spread = any(series.low is not None for series in self.series)
             write(["series", self.x.label, self.y.label, *(["low", "high"] if spread else [])])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +32,12 @@ class _Run:
     settings: dict[str, Any]
     evaluated: dict[int, dict[str, Any]]  # by round
     seconds: float
+    rounds: int  # done
 
-    @property
-    def last(self) -> dict[str, Any]:
-        return self.evaluated[max(self.evaluated)]
+
+def _common(members: Sequence[_Run]) -> list[int]:
+    """The rounds that all runs of a setting have evaluated."""
+    return sorted(set.intersection(*(set(run.evaluated) for run in members)))
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,32 @@ def write_comparison(runs: Sequence[Path], out: Path) -> Comparison:
     if len({run.resolve() for run in runs}) < len(runs):
         raise UserError("The runs to compare must be different ones. Got one of them twice.")
     settings = _settings([_read(run) for run in runs])
+    for label, members in settings.items():
+        if not _common(members):
+            raise UserError(f"The runs of '{label}' have no evaluated round in common: there is nothing to compare.")
+    if caution := _caution(settings):
+        warnings.warn(caution, stacklevel=2)
+    names = _short(list(settings))
     found = [_row(label, members) for label, members in settings.items()]
-    page = Page("Comparison", f"{len(runs)} runs of {len(settings)} settings. {_caution(settings)}".strip())
-    page.section("Final values", "Mean and standard deviation over the runs of a setting, at its last evaluation.")
-    page.add(_table(found))
+    count = f"{len(settings)} setting{'s' * (len(settings) > 1)}"
+    page = Page("Comparison", f"{len(runs)} run{'s' * (len(runs) > 1)} of {count}. {caution}".strip())
+    page.section(
+        "Final values", "Means and standard deviations, at the last round that all runs of a setting have evaluated."
+    )
+    page.add(_table(found, names))
     if any("accuracy" in row["values"] for row in found):
         page.section(
             "Right, and rightly sure", "Up and to the left is better. The bars go from the smallest to the largest."
         )
-        page.figures([_trade(settings)], "two")
-    names = [name for name in NAMES if name != "brier" and any(name in row["values"] for row in found)]
+        page.figures([_trade(settings, names)], "two")
+    shown = [name for name in NAMES if name != "brier" and any(name in row["values"] for row in found)]
     page.section("Over bits", "Means over the runs of a setting; the band goes from the smallest to the largest.")
-    page.figures([_over(name, settings, "bits") for name in names])
+    page.figures([_over(name, settings, names, "bits") for name in shown])
     page.section("Over rounds")
-    page.figures([_over(name, settings, "rounds") for name in names])
+    page.figures([_over(name, settings, names, "rounds") for name in shown])
     page.section("Runs")
     rows = [
-        (str(run.path), label, run.settings.get("seed"), max(run.evaluated), f"{run.seconds:,.1f}")
+        (str(run.path), names[label], run.settings.get("seed"), max(run.evaluated), f"{run.seconds:,.1f}")
         for label, members in settings.items()
         for run in members
     ]
@@ -81,7 +93,8 @@ def _read(path: Path) -> _Run:
     evaluated = {line["round"]: line for line in read_metrics(path) if any(name in line for name in NAMES)}
     if not evaluated:
         raise UserError(f"The run '{path}' has no evaluated round yet: there is nothing to compare.")
-    return _Run(path, flat(to_table(config)), evaluated, load_checkpoint(path)[0].seconds)
+    checkpoint = load_checkpoint(path)[0]
+    return _Run(path, flat(to_table(config)), evaluated, checkpoint.seconds, checkpoint.round)
 
 
 def _settings(runs: list[_Run]) -> dict[str, list[_Run]]:
@@ -92,6 +105,7 @@ def _settings(runs: list[_Run]) -> dict[str, list[_Run]]:
 
     keys = dict.fromkeys(key for run in runs for key in essence(run))
     differing = [key for key in keys if len({json.dumps(essence(run).get(key)) for run in runs}) > 1]
+    differing.sort(key=lambda key: (key != "method.name", key == "rounds"))
     # The settings of one method say nothing about another one.
     if "method.name" in differing:
         sets = [{key for key in essence(run) if key.startswith("method.")} for run in runs]
@@ -113,29 +127,50 @@ def _settings(runs: list[_Run]) -> dict[str, list[_Run]]:
     return found
 
 
+def _short(labels: list[str]) -> dict[str, str]:
+    """Names for legends: the labels themselves, or letters where these are long."""
+    if max(map(len, labels)) <= 36 or len(labels) > 26:
+        return {label: label for label in labels}
+    return {label: chr(ord("A") + i) for i, label in enumerate(labels)}
+
+
 def _caution(settings: dict[str, list[_Run]]) -> str:
     everything = [run.settings for members in settings.values() for run in members]
+    cautions = []
     unlike = [
         key
         for key in ("data.name", "data.path", "evaluation.split", "evaluation.ece_bins")
         if len({str(one.get(key)) for one in everything}) > 1
     ]
-    return f"Careful: they differ in {', '.join(unlike)}, so their numbers do not mean the same." if unlike else ""
+    if unlike:
+        cautions.append(f"They differ in {', '.join(unlike)}, so their numbers do not mean the same.")
+    for label, members in settings.items():
+        seeds = [run.settings.get("seed") for run in members]
+        if len(set(seeds)) < len(seeds):
+            cautions.append(f"Of '{label}' several runs have the same seed.")
+        short = [str(run.path) for run in members if run.rounds < run.settings["rounds"]]
+        if short:
+            cautions.append(f"Not finished: {', '.join(short)}.")
+    return f"Careful: {' '.join(cautions)}" if cautions else ""
 
 
 def _row(label: str, members: list[_Run]) -> dict[str, Any]:
-    names = [name for name in NAMES if all(name in run.last for run in members)]
-    values = {name: [run.last[name] for run in members] for name in names}
-    row: dict[str, Any] = {"setting": label, "runs": len(members), "rounds": max(members[0].evaluated)}
+    last = _common(members)[-1]
+    at = [run.evaluated[last] for run in members]
+    values = {name: [line[name] for line in at] for name in NAMES if all(line.get(name) is not None for line in at)}
+    row: dict[str, Any] = {"setting": label, "runs": len(members), "rounds": last}
     for name, found in values.items():
         row[name] = statistics.mean(found)
         row[f"{name}_std"] = statistics.stdev(found) if len(found) > 1 else None
-    sent = statistics.mean(run.last["total_upload_bits"] for run in members)
+    sent = statistics.mean(line["total_upload_bits"] for line in at)
     return row | {"upload_bits": sent, "seconds": statistics.mean(run.seconds for run in members), "values": values}
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[dict[str, Any]], short: dict[str, str]) -> str:
     names = [name for name in NAMES if any(name in row["values"] for row in rows)]
+
+    def label(full: str) -> str:
+        return full if short[full] == full else f"{short[full]}: {full}"
 
     def cell(row: dict[str, Any], name: str) -> str:
         if name not in row:
@@ -144,20 +179,21 @@ def _table(rows: list[dict[str, Any]]) -> str:
         return f"{row[name]:.4f}" + ("" if spread is None else f" ± {spread:.4f}")
 
     body = [
-        [row["setting"], row["runs"], f"{row['rounds']:,}", *(cell(row, name) for name in names),
+        [label(row["setting"]), row["runs"], f"{row['rounds']:,}", *(cell(row, name) for name in names),
          human_bytes(row["upload_bits"]), f"{row['seconds']:,.1f}"]
         for row in rows
     ]  # fmt: skip
     return table(["setting", "runs", "rounds", *(NAMES[name] for name in names), "sent up", "seconds"], body)
 
 
-def _trade(settings: dict[str, list[_Run]]) -> Chart:
+def _trade(settings: dict[str, list[_Run]], names: dict[str, str]) -> Chart:
     series, words = [], []
     for i, (label, members) in enumerate(settings.items()):
-        ece, right = [run.last["ece"] for run in members], [run.last["accuracy"] for run in members]
+        at = [run.evaluated[_common(members)[-1]] for run in members]
+        ece, right = [line["ece"] for line in at], [line["accuracy"] for line in at]
         series.append(
             Series(
-                label,
+                names[label],
                 [statistics.mean(ece)],
                 [statistics.mean(right)],
                 [min(right)],
@@ -168,7 +204,7 @@ def _trade(settings: dict[str, list[_Run]]) -> Chart:
                 colour=i,
             )
         )
-        words.append(f"{label}: accuracy {statistics.mean(right):.4f}, ECE {statistics.mean(ece):.4f}")
+        words.append(f"{names[label]}: accuracy {statistics.mean(right):.4f}, ECE {statistics.mean(ece):.4f}")
     return Chart(
         "accuracy-against-ece",
         "Accuracy against ECE",
@@ -180,19 +216,20 @@ def _trade(settings: dict[str, list[_Run]]) -> Chart:
     )
 
 
-def _over(name: str, settings: dict[str, list[_Run]], what: str) -> Chart:
+def _over(name: str, settings: dict[str, list[_Run]], names: dict[str, str], what: str) -> Chart:
     series, words = [], []
     for i, (label, members) in enumerate(settings.items()):
-        rounds = sorted(set.intersection(*(set(run.evaluated) for run in members)))
-        rounds = [at for at in rounds if all(run.evaluated[at].get(name) is not None for run in members)]
+        rounds = [at for at in _common(members) if all(run.evaluated[at].get(name) is not None for run in members)]
         if not rounds:
             continue
         values = [[run.evaluated[at][name] for run in members] for at in rounds]
         bits = [statistics.mean(run.evaluated[at]["total_upload_bits"] for run in members) for at in rounds]
         low, high = ([min(v) for v in values], [max(v) for v in values]) if len(members) > 1 else (None, None)
         means = [statistics.mean(found) for found in values]
-        series.append(Series(label, rounds if what == "rounds" else bits, means, low, high, colour=i))
-        words.append(f"{label} ends at {means[-1]:.4g}")
-    axis = Axis("round", 0) if what == "rounds" else Axis("bits sent up by all agents", 0)
+        series.append(Series(names[label], rounds if what == "rounds" else bits, means, low, high, colour=i))
+        words.append(f"{names[label]} ends at {means[-1]:.4g}")
+    ends = [float(line.x[-1] or 0) for line in series]
+    wide = what == "bits" and min(ends) > 0 and max(ends) > 8 * min(ends)
+    axis = Axis("round", 0) if what == "rounds" else Axis("bits sent up by all agents", None if wide else 0, log=wide)
     title = f"{NAMES[name][0].upper()}{NAMES[name][1:]} over {'rounds' if what == 'rounds' else 'bits sent'}"
     return Chart(f"{name}-over-{what}", title, "; ".join(words) + ".", axis, Axis(NAMES[name]), series)

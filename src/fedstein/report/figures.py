@@ -63,7 +63,9 @@ def _draw(chart: Chart, axes: Axes) -> None:
 
     for i, series in enumerate(chart.series):
         colour = COLOURS[(i if series.colour is None else series.colour) % len(COLOURS)]
-        label = None if series.small else series.name
+        if series.told:
+            continue
+        label = series.name
         if series.bars is not None:
             lefts, rights, bottoms, tops = zip(*series.bars, strict=True) if series.bars else ((), (), (), ())
             axes.bar(
@@ -83,7 +85,7 @@ def _draw(chart: Chart, axes: Axes) -> None:
             axes.errorbar(
                 x, y, vertical, across,
                 fmt=MARKERS[i % len(MARKERS)], color=colour, label=label,
-                alpha=0.4 if series.small else 1, markersize=3 if series.small else 6,
+                markersize=6,
             )  # fmt: skip
             continue
         few = len(x) <= 40
@@ -102,7 +104,9 @@ def _draw(chart: Chart, axes: Axes) -> None:
         axes.set_ylim(chart.y.low, chart.y.high)
     if chart.diagonal:
         axes.axline((0, 0), slope=1, color="#666666", linestyle="--", linewidth=1)
-    if chart.x.label.startswith("bits"):
+    if chart.x.log:
+        axes.set_xscale("log")
+    elif chart.x.label.startswith("bits"):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 

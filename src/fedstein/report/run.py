@@ -17,7 +17,7 @@ from torch import Tensor
 from fedstein.build import load_run
 from fedstein.config import Config, to_toml
 from fedstein.data import class_names
-from fedstein.errors import RunError
+from fedstein.errors import RunError, UserError
 from fedstein.metrics import Prediction, Reliability, accuracy, nll, reliability
 from fedstein.problem import Problem, predict, score_predictions
 from fedstein.report.charts import Axis, Chart, Part, Series
@@ -52,6 +52,8 @@ def write_report(run: Path, out: Path | None = None) -> tuple[Path, list[Path]]:
     checkpoint = load_checkpoint(run)[0]
     story = _read(run)
     page = Page(f"Run {run.resolve().name}", _lead(run, config, problem, checkpoint))
+    if story.lines < checkpoint.round:
+        page.add(f"<p><b>metrics.jsonl is damaged after round {story.lines:,}: the curves below end there.</b></p>")
     if problem.test is not None:
         _classifier(page, config, problem, particles, checkpoint, story)
     else:
@@ -64,6 +66,8 @@ def write_report(run: Path, out: Path | None = None) -> tuple[Path, list[Path]]:
 
 def write_page(page: Page, out: Path) -> tuple[Path, list[Path]]:
     """Write a page, and its charts as files in the folder `<page>-figures` beside it."""
+    if out.name in ("", "..") or (out.exists() and not out.is_file()):
+        raise UserError(f"The '--out' must be the name of a file, for instance report.html. Got {str(out)!r} instead.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write(out, page.render().encode())
@@ -94,14 +98,14 @@ class _Story:
     agents: dict[int, _Agent] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
     environment: dict[str, Any] = field(default_factory=dict)
-    began: str = ""
-    ended: str = ""
+    milestones: list[tuple[str, str, str]] = field(default_factory=list)
+    lines: int = 0
 
 
 def _read(run: Path) -> _Story:
     story = _Story()
     for line in read_metrics(run):
-        uploads = line["uploads"]
+        story.lines, uploads = line["round"], line["uploads"]
         if any(name in line for name in NAMES):
             story.evaluated.append({key: value for key, value in line.items() if key != "uploads"})
         if uploads:
@@ -123,8 +127,9 @@ def _read(run: Path) -> _Story:
                 story.bits["unused"] += upload["budget_bits"] - upload["bits"]
     for event in read_journal(run):
         story.events[event["event"]] += 1
-        story.began = story.began or str(event.get("time", ""))
-        story.ended = str(event.get("time", ""))
+        if event["event"] not in ("scheduled", "sent", "applied", "checkpoint"):
+            words = event.get("reason") or (f"round {event['round']}" if "round" in event else "")
+            story.milestones.append((str(event.get("time", ""))[:19].replace("T", " "), event["event"], str(words)))
         if not story.environment and isinstance(event.get("environment"), dict):
             story.environment = event["environment"]
     return story
@@ -134,7 +139,7 @@ def _lead(run: Path, config: Config, problem: Problem, checkpoint: Checkpoint) -
     method, data = config.method, config.data
     partition = "" if data.name.startswith("synthetic") else f", {data.partition}"
     if checkpoint.round >= config.rounds:
-        status = f"Finished: {checkpoint.round:,} rounds, {checkpoint.seconds:,.0f} seconds of training."
+        status = f"Finished: {checkpoint.round:,} rounds, {checkpoint.seconds:,.3g} seconds of training."
     elif in_use(run):
         status = f"Still running: {checkpoint.round:,} of {config.rounds:,} rounds are saved."
     else:
@@ -221,7 +226,10 @@ def _reliability(curve: Reliability) -> Chart:
         Axis("accuracy", 0, 1),
         [
             Series("accuracy in the bin", bars=bars),
-            Series("mean confidence in the bin", curve.confidence, curve.confidence, line=False, small=False),
+            Series("mean confidence in the bin", curve.confidence, curve.confidence, line=False),
+            Series(
+                "examples", bars=[(*edge, 0.0, n) for edge, n in zip(curve.edges, curve.counts, strict=True)], told=True
+            ),
         ],
         note="Bars on the dashed line are calibrated; above it the model is too modest, below it too sure.",
         diagonal=True,
@@ -262,7 +270,8 @@ def _pictures(page: Page, config: Config, problem: Problem, prediction: Predicti
     side = None if raw is None else _side(raw.shape[1:])
     page.section(
         "What it is least sure about",
-        f"The {config.evaluation.split} examples with the highest {word}: here the particles disagree most.",
+        f"The {config.evaluation.split} examples with the highest {word}: the particles disagree most here. Below: "
+        "what the model says and whether it is right, its three most probable classes, and its uncertainty.",
     )
     cards = []
     for index in doubt.argsort(descending=True, stable=True)[:PICTURES].tolist():
@@ -379,7 +388,10 @@ def _range(values: Sequence[float]) -> str:
 
 def _agents(page: Page, config: Config, problem: Problem, particles: Tensor, story: _Story) -> None:
     agents = problem.agents
-    page.section("Agents", "Accuracy and NLL are of the final particles, on (some of) each agent's own examples.")
+    page.section(
+        "Agents",
+        f"Accuracy and NLL are of the final particles, on up to {MOST_EXAMPLES:,} of each agent's own examples.",
+    )
     classifier = problem.test is not None
     rows = []
     for agent, data in enumerate(agents[:MOST_AGENTS]):
@@ -432,8 +444,8 @@ def _provenance(page: Page, run: Path, config: Config, checkpoint: Checkpoint, s
         "</div><div><h2>Where it ran</h2>",
         table(["what", "version"], [(name, value) for name, value in story.environment.items()]),
         "<h2>What happened</h2>",
-        table(["event", "times"], sorted(story.events.items(), key=lambda item: -item[1]),
-              f"journal.jsonl, {story.began} to {story.ended}"),
+        table(["time, UTC", "event", ""], story.milestones[-20:]),
+        f'<p class="note">{html(", ".join(f"{name} {count:,} times" for name, count in story.events.items()))}</p>',
         "</div></div>",
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedstein.engines import Kept, Memories, State, Totals
 from fedstein.errors import UserError
-from fedstein.runs.files import load_tensor, load_tensors, save_tensors, sha256_of, to_json, write
+from fedstein.runs.files import check_sha256, load_tensor, load_tensors, save_tensors, to_json, write
 from fedstein.uplink import Upload
 
 __all__ = ["Checkpoint", "agent_file", "checkpoint_rounds", "newest", "read", "remove", "save"]
@@ -49,8 +49,7 @@ class Checkpoint:
 
     def particles(self) -> Tensor:
         """(N_p, d)."""
-        if sha256_of(self.particles_file) != self.particles_sha256:
-            raise UserError(f"The file {self.particles_file} is damaged: its SHA-256 is another one.")
+        check_sha256(self.particles_file, self.particles_sha256)
         found = load_tensor(self.particles_file, "particles")
         if found.dim() != 2 or found.numel() == 0:
             raise UserError(f"The file {self.particles_file} is damaged: it does not hold (N_p, d) particles.")
@@ -61,8 +60,7 @@ class Checkpoint:
         kept = {}
         for agent, (round, digest) in self.agents.items():
             path = agent_file(self.run, agent, round)
-            if sha256_of(path) != digest:
-                raise UserError(f"The file {path} is damaged: its SHA-256 is another one.")
+            check_sha256(path, digest)
             kept[agent] = Kept(load=partial(load_tensors, path))
         return State(self.round, self.particles(), Memories(kept), self.uploads, totals=self.totals)
 
@@ -89,7 +87,7 @@ def read(run: Path, round: int) -> Checkpoint:
         content = json.loads(path.read_bytes())
         check = content.pop("check")
         if check != _check(content) or content["version"] != VERSION or content["round"] != round:
-            raise ValueError("its check does not fit its content")
+            raise ValueError
         return Checkpoint(
             run=run,
             round=round,
@@ -102,7 +100,7 @@ def read(run: Path, round: int) -> Checkpoint:
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UserError(f"The file {path} is damaged: {error}.") from error
+        raise UserError(f"The file {path} is damaged: it is not the JSON that was written.") from error
 
 
 def newest(run: Path) -> Iterator[Checkpoint | UserError]:
@@ -116,7 +114,7 @@ def newest(run: Path) -> Iterator[Checkpoint | UserError]:
 
 def checkpoint_rounds(run: Path) -> list[int]:
     """The rounds of which there is a checkpoint, whole or not."""
-    stems = [path.stem.removeprefix("round-") for path in (run / "checkpoints").glob("round-*.json")]
+    stems = [path.stem.removeprefix("round-") for path in (run / "checkpoints").glob("round-*.json") if path.is_file()]
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 

@@ -14,15 +14,15 @@ __all__ = ["environment", "unlike"]
 _PACKAGES = ("fedstein", "torch", "numpy", "constriction", "safetensors", "scipy", "scikit-learn", "pydantic")
 
 
-def environment() -> dict[str, Any]:
-    """Of this process."""
+def environment(threads: int | None = None) -> dict[str, Any]:
+    """Of this process, or of one with so many threads."""
     return {
         **{name: _version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "system": platform.platform(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": threads or torch.get_num_threads(),
         "simd": torch.backends.cpu.get_cpu_capability(),
     }
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedstein.errors import UserError
 
-__all__ = ["Lines", "load_tensor", "load_tensors", "read_lines", "save_tensors", "sha256_of", "to_json", "write"]
+__all__ = ["Lines", "check_sha256", "load_tensor", "load_tensors", "read_lines", "save_tensors", "to_json", "write"]
 
 
 def write(path: Path, content: bytes) -> None:
@@ -45,10 +45,17 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def sha256_of(path: Path) -> str:
-    """Of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def check_sha256(path: Path, expected: str) -> None:
+    """Refuse a file that is not what it was when it was written."""
+    try:
+        if not path.is_file():
+            raise UserError(f"The file {path} is missing.")
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"The file {path} cannot be read: {error.strerror}.") from error
+    if found != expected:
+        raise UserError(f"The file {path} is damaged: its SHA-256 is another one.")
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -104,6 +111,8 @@ def _ends_with_newline(path: Path, size: int) -> bool:
 def read_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
     """The objects of such a file, each with the position of its end; what is not an object on a line is left out."""
     end = 0
+    if not path.is_file():  # not there, or something that would block
+        return
     try:
         with path.open("rb") as file:
             for line in file:
@@ -116,8 +125,8 @@ def read_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
                     continue
                 if isinstance(found, dict):
                     yield found, end
-    except FileNotFoundError:
-        return
+    except OSError as error:
+        raise UserError(f"The file {path} cannot be read: {error.strerror}.") from error
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

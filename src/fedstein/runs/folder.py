@@ -24,7 +24,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from fedstein.config import Config, differences, make_config, to_table, to_toml
+from fedstein.config import MOST_ROUNDS, Config, differences, make_config, to_table, to_toml
 from fedstein.engines import State
 from fedstein.errors import RunError, UserError
 from fedstein.problem import Metrics
@@ -72,10 +72,12 @@ class RunFolder:
         self.path, self.config = path, config
         self._lock = lock
         self._state: State | None = None
+        self._finished = False
         self._saved = -1  # the round of the newest checkpoint
         self._changed: set[int] = set()  # agents whose memory is not on disk yet
         self._agents: dict[int, list[tuple[int, str]]] = {}  # round and SHA-256 of each agent's files, oldest first
         self._began, self._seconds_before = time.perf_counter(), 0.0
+        self._worked_until = self._began  # the end of the last round
         self._saved_at, self._seconds_per_byte = self._began, 0.0  # of the last checkpoint
         self.journal = Journal(path)
         self.metrics = Lines(path / "metrics.jsonl")
@@ -86,7 +88,9 @@ class RunFolder:
         try:
             path.mkdir(parents=True)
         except FileExistsError:
-            if not path.is_dir() or any(path.iterdir()):
+            if not path.is_dir():
+                raise UserError(f"The '--out' must be a new folder. {path} exists already and is none.") from None
+            if any(path.iterdir()):
                 raise UserError(
                     f"The run folder {path} exists already. Choose another '--out', delete it, or go on with "
                     f"'fedstein resume {path}'."
@@ -97,10 +101,10 @@ class RunFolder:
             lock = _take(path)
             if features is not None:
                 save_tensors(path / "features.safetensors", {"features": features})
-            write(path / "environment.json", to_json(environment(), indent=2).encode())
+            write(path / "environment.json", to_json(environment(config.threads), indent=2).encode())
             write(path / "config.toml", to_toml(config).encode())
             run = cls(path, config, lock)
-            run.journal.note("started", config=to_table(config), environment=environment())
+            run.journal.note("started", config=to_table(config), environment=environment(config.threads))
             run.journal.sync()
         return run
 
@@ -115,7 +119,9 @@ class RunFolder:
         Raises:
             UserError: no run folder, in use, its config was edited, or no checkpoint can be used.
         """
-        config = load_run_config(path)
+        if rounds is not None and not 1 <= rounds <= MOST_ROUNDS:
+            raise UserError(f"The '--rounds' must be in 1..{MOST_ROUNDS}. Got {rounds} instead.")
+        config = load_run_config(path, careful=False)
         with _writing(path):
             run = cls(path, config, _take(path))
         try:
@@ -139,29 +145,27 @@ class RunFolder:
             write(self.path / "config.toml", to_toml(self.config).encode())
         self._tidy(done)
         before = next((event.get("environment") for event in read_journal(self.path) if "environment" in event), None)
-        for line in unlike(before, environment()):
+        now = environment(self.config.threads)
+        for line in unlike(before, now):
             warnings.warn(f"{line}: the result may differ in its last bits from an uninterrupted run.", stacklevel=2)
-        self.journal.note("resumed", round=done, environment=environment())
+        self.journal.note("resumed", round=done, environment=now)
         return state
 
     def _refuse_another_config(self) -> None:
-        events = list(read_journal(self.path))
-        started = next((event.get("config") for event in events if event["event"] == "started"), None)
-        if not isinstance(started, dict):
+        wanted = _recorded_config(self.path)
+        if wanted is None:
             if checkpoint_rounds(self.path):
                 warnings.warn(
                     f"The journal of run '{self.path}' has lost its beginning: an edited config would not be noticed.",
                     stacklevel=2,
                 )
-            self.journal.note("started", config=to_table(self.config), environment=environment())
+            now = environment(self.config.threads)
+            self.journal.note("started", config=to_table(self.config), environment=now)
             return
-        extended = [event.get("rounds") for event in events if event["event"] == "extended"]
-        wanted = [rounds for rounds in (started.get("rounds"), *extended) if isinstance(rounds, int) and rounds > 0]
-        # An extension that was cut short before config.toml was written is finished here.
-        if self.config.rounds in wanted[:-1]:
-            self.config = self.config.model_copy(update={"rounds": wanted[-1]})
+        expected, before = wanted
+        if self.config.rounds in before:  # an extension that was cut short before config.toml was written
+            self.config = self.config.model_copy(update={"rounds": expected["rounds"]})
             write(self.path / "config.toml", to_toml(self.config).encode())
-        expected = started | {"rounds": wanted[-1] if wanted else self.config.rounds}
         if changed := differences(expected, to_table(self.config)):
             raise UserError(
                 f"The config of run '{self.path}' was edited since it began:\n  "
@@ -181,13 +185,13 @@ class RunFolder:
                 if found.round > recorded:
                     raise UserError(f"metrics.jsonl ends before round {found.round}: it has {recorded} whole lines.")
                 state = found.state()
-            except (UserError, OSError) as error:
+            except UserError as error:
                 warnings.warn(f"{error} Falling back to the checkpoint before.", stacklevel=2)
                 self.journal.note("damaged", reason=str(error))
                 continue
             self._state, self._saved, self._seconds_before = state, found.round, found.seconds
             return state
-        if there:
+        if there or any(event["event"] == "checkpoint" for event in read_journal(self.path)):
             raise UserError(
                 f"No checkpoint of run '{self.path}' can be used. Start again with "
                 f"'fedstein train {self.path / 'config.toml'} --out NEW'."
@@ -223,7 +227,7 @@ class RunFolder:
     @property
     def seconds(self) -> float:
         """Of training, in all processes that worked on this run."""
-        return self._seconds_before + time.perf_counter() - self._began
+        return self._seconds_before + self._worked_until - self._began
 
     def note(self, event: str, **about: Any) -> None:
         """Tell the journal."""
@@ -232,6 +236,7 @@ class RunFolder:
 
     def after_round(self, state: State, metrics: Metrics | None) -> None:
         """Record a round; make a checkpoint when it is time."""
+        self._worked_until = time.perf_counter()
         with _writing(self.path):
             self.metrics.add(_line(state, metrics))
             self._changed |= {upload.agent for upload in state.uploads if state.memories.get(upload.agent)}
@@ -260,6 +265,7 @@ class RunFolder:
             write(self.path / "result.json", to_json(result, indent=2).encode())
             self.journal.note("stopped", round=self._state.round, reason=reason)
             self.journal.sync()
+        self._finished = True
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -272,9 +278,10 @@ class RunFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
-            if error is not None and not isinstance(error, RunError) and self._state is not None:
+            if not self._finished and not isinstance(error, RunError) and self._state is not None:
                 self.save(self._state)  # whatever ended it, a divergence included
-                self.note("stopped", round=self._state.round, reason=str(error) or type(error).__name__)
+                reason = "closed" if error is None else str(error) or type(error).__name__
+                self.note("stopped", round=self._state.round, reason=reason)
         finally:
             self.close()
 
@@ -418,15 +425,41 @@ def is_metrics(line: dict[str, Any]) -> bool:
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """The lines of metrics.jsonl, one for each round from the first on."""
-    for line, _ in _in_order(run):
+    """The lines of metrics.jsonl, one for each round from the first on; a warning where one of them is damaged."""
+    last = end = 0
+    for line, place in _in_order(run):
+        last, end = line["round"], place
         yield line
+    path = run / "metrics.jsonl"
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(end)
+        if b"\n" in file.read(1 << 20):
+            warnings.warn(f"The file {path} is damaged after round {last}: nothing beyond it is used.", stacklevel=2)
 
 
-def load_run_config(run: Path) -> Config:
-    """The config that a run was made with."""
+def _recorded_config(run: Path) -> tuple[dict[str, Any], list[int]] | None:
+    """The config as the journal has it, and the rounds that it had before it was extended."""
+    events = list(read_journal(run))
+    started = next((event.get("config") for event in events if event["event"] == "started"), None)
+    if not isinstance(started, dict):
+        return None
+    asked = [started.get("rounds"), *(event.get("rounds") for event in events if event["event"] == "extended")]
+    rounds = [number for number in asked if type(number) is int and 1 <= number <= MOST_ROUNDS]
+    return started | {"rounds": rounds[-1] if rounds else None}, rounds[:-1]
+
+
+def load_run_config(run: Path, careful: bool = True) -> Config:
+    """The config that a run was made with; a warning if it was edited since (`careful`)."""
     try:
-        return make_config(tomllib.loads((run / "config.toml").read_text(encoding="utf-8")))
+        config = make_config(tomllib.loads((run / "config.toml").read_text(encoding="utf-8")))
+        recorded = _recorded_config(run) if careful else None
+        if recorded is not None and (changed := differences(recorded[0], to_table(config))):
+            warnings.warn(
+                f"The config of run '{run}' was edited since it began ({'; '.join(changed)}): "
+                "what you see may not be what it learnt.",
+                stacklevel=2,
+            )
+        return config
     except UserError:
         raise
     except OSError as error:
@@ -442,7 +475,7 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, Tensor]:
             if isinstance(found, UserError):
                 raise found
             return found, found.particles()
-        except (UserError, OSError) as error:
+        except UserError as error:
             warnings.warn(f"{error} Using the checkpoint before.", stacklevel=2)
     raise UserError(f"'{run}' has no checkpoint that can be used: it is no run folder, or its run never began.")
 
