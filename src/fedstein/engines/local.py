@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -81,6 +81,7 @@ def rounds(
     uplink: Uplink | None = None,
     link: Link = bytes,
     note: Note = no_note,
+    among: Sequence[int] | None = None,
 ) -> Iterator[State]:
     """Go on from `state`, round after round, without end.
 
@@ -93,17 +94,19 @@ def rounds(
         uplink: the bit budget and its terms; plain float32 differences if None.
         link: what happens to a frame on its way.
         note: is told who was scheduled, sent, was applied or refused.
+        among: the agents that may be scheduled; all of them if None.
 
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
     """
     method.check(problem.prior)
     agents = [problem.pooled()] if method.central else problem.agents
+    present = list(range(len(agents))) if among is None else list(among)
     first = start(problem, method, seed).particles  # known to both ends from the seed
     particles, memories, totals = state.particles, state.memories, state.totals
     round = state.round
     while True:
-        picked = schedule.pick(round, len(agents), seed)
+        picked = [present[place] for place in schedule.pick(round, len(present), seed)]
         note("scheduled", round=round + 1, agents=picked)
         shares = schedule.shares([len(agents[agent]) for agent in picked])
         total = torch.zeros_like(particles)
@@ -120,7 +123,7 @@ def rounds(
                 particles=particles,
                 memory=memory,
                 round=round,
-                agents=len(problem.agents),
+                agents=len(problem.agents) if among is None else len(present),
                 shares=tuple(shares),
                 stream=partial(stream, seed, round=round, agent=agent),
             )

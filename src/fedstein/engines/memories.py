@@ -6,7 +6,7 @@ each is then loaded for the one visit that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fedstein.methods import Memory
 
@@ -55,6 +55,11 @@ class Memories(Mapping[int, Memory]):
 
     def __len__(self) -> int:
         return len(self.kept)
+
+    def without(self, agents: Iterable[int]) -> Memories:
+        """These memories without those of some agents."""
+        gone = set(agents)
+        return Memories({agent: kept for agent, kept in self.kept.items() if agent not in gone})
 
     def put(self, changed: Mapping[int, Memory]) -> Memories:
         """These memories with some changed."""

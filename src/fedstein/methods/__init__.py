@@ -4,6 +4,7 @@ from fedstein.methods.base import BayesianMethod, Memory, Method, Visit, minibat
 from fedstein.methods.dsgld import DSGLD
 from fedstein.methods.dsvgd import DSVGD
 from fedstein.methods.fedavg import FedAvg
+from fedstein.methods.forget import ForgetSVGD, TakeBack
 from fedstein.methods.svgd import CentralSVGD
 
 METHODS: dict[str, type[Method]] = {
@@ -20,8 +21,10 @@ __all__ = [
     "BayesianMethod",
     "CentralSVGD",
     "FedAvg",
+    "ForgetSVGD",
     "Memory",
     "Method",
+    "TakeBack",
     "Visit",
     "minibatches",
 ]

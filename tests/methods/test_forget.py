@@ -1,0 +1,119 @@
+"""Forgetting against exact answers: the posterior without the agent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from fedstein.build import fit_config
+from fedstein.config import make_config
+from fedstein.data import load_digits
+from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
+from fedstein.engines import Schedule, rounds, start
+from fedstein.errors import DivergedError
+from fedstein.methods import DSVGD, ForgetSVGD, TakeBack
+from fedstein.metrics import nll
+from fedstein.models import DenseStack, TorchModule
+from fedstein.problem import Problem, predict
+from fedstein.training import fit
+from fedstein.uplink import Contract, Uplink
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    """DSVGD with kde factors on the 1-D product of two mixtures, at the exact posterior."""
+    overrides = ["data.name=synthetic-mixture", "method.factor=kde", "method.particles=50", "method.local_steps=200",
+                 "rounds=20", "evaluation.every=20"]  # fmt: skip
+    return MixtureAgents.two(), fit_config(make_config(overrides=overrides))
+
+
+def forget(trained, agent, count, **settings):
+    """The states after each of `count` forgetting rounds of one agent."""
+    method = ForgetSVGD(factor="kde", particles=50, local_steps=200, **settings)
+    state = replace(trained.state, memories=trained.state.memories.without([agent]))
+    return islice(rounds(trained.problem, method, Schedule(), 0, state, among=[agent]), count)
+
+
+def distance(exact, particles, agents):
+    return 0.5 * float((exact.smoothed(particles, 0.55) - exact.exact(agents)).abs().sum())
+
+
+@pytest.mark.parametrize("agent", [0, 1])
+def test_guarded_forgetting_reaches_the_posterior_without_the_agent_and_stays(mixture, agent):
+    exact, trained = mixture
+    without = (exact.agents[1 - agent],)
+    before = distance(exact, trained.particles, without)
+    found = [distance(exact, state.particles, without) for state in forget(trained, agent, 40)]
+    assert before > 0.2
+    assert max(found) < before / 3  # measured: 0.207 to 0.038, 0.208 to 0.022
+
+
+@pytest.mark.parametrize("agent", [0, 1])
+def test_as_the_letter_writes_it_the_particles_run_away(mixture, agent):
+    exact, trained = mixture
+    without = (exact.agents[1 - agent],)
+
+    with pytest.raises(DivergedError, match="no longer finite"):
+        list(forget(trained, agent, 40, guarded=False))
+    states = list(islice(forget(trained, agent, 40, guarded=False), 2))
+    assert distance(exact, states[-1].particles, without) > 0.9
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("likelihood", ["sum", "mean"])
+def test_taking_the_site_back_ends_at_the_exact_posterior_without_the_agent(generator, likelihood, compressed):
+    """Each particle alone: the anchored optimum of the agents that stay, in closed form."""
+    gaussian = GaussianMean.draw(agents=4, examples=20, dim=3, generator=generator, noise=2.0)
+    problem = Problem(TorchModule(gaussian.module(), negative), list(gaussian.agents), gaussian.prior, init="prior")
+    settings = {"factor": "linear", "particles": 6, "likelihood": likelihood, "local_steps": 20, "step_size": 0.3}
+    method = DSVGD(**settings, stiffness=1.0)
+    uplink = Uplink(Contract(3, 6, 1, 8, 170), feedback=True) if compressed else None
+    state = fit(problem, method, rounds_to_do=150, schedule=Schedule(), seed=3, evaluate_every=150, uplink=uplink).state
+
+    def exact(agents):
+        mean, std = replace(gaussian, agents=agents).posterior(likelihood)
+        return mean + gaussian.prior.precision * std**2 * start(problem, method, 3).particles.double()
+
+    tolerance = 0.03 if compressed else 5e-3
+    assert (state.particles - exact(gaussian.agents)).abs().max() < tolerance
+    assert (state.particles - exact(gaussian.agents[1:])).abs().max() > 0.1
+    # Without the residual: what was never sent was never part of the model.
+    memory = state.memories[0]
+    state = replace(state, memories=state.memories.put({0: {"site": memory["site"]}}))
+    taken = list(islice(rounds(problem, TakeBack(**settings), Schedule(), 3, state, uplink, among=[0]), 40))[-1]
+    assert taken.memories[0]["site"].abs().max() < 1e-2 * memory["site"].abs().max()
+    state = replace(taken, memories=taken.memories.without([0]))
+    found = list(islice(rounds(problem, method, Schedule(), 3, state, uplink, among=[1, 2, 3]), 150))[-1]
+    assert {upload.agent for upload in found.uploads} <= {1, 2, 3}
+    assert 0 not in found.memories
+    assert (found.particles - exact(gaussian.agents[1:])).abs().max() < tolerance
+
+
+def test_examples_as_unlikely_as_a_guess_push_no_more():
+    digits = load_digits()
+    agents = [digits.train.take((digits.train.y == label).nonzero()[:60, 0]) for label in range(10)]
+    problem = Problem(DenseStack([64, 10]), agents, test=digits.test)
+    method = DSVGD(particles=3, step="gradient", step_size=1.0)
+    trained = fit(problem, method, rounds_to_do=60, schedule=Schedule(agents_per_round=10), seed=0, evaluate_every=60)
+    known = predict(problem.model, trained.particles, agents[7].x).probabilities
+    assert nll(known, agents[7].y) < 1.0
+    guess = torch.tensor(10.0).log()
+    found = {}
+    for chance in (True, False):
+        forgetting = ForgetSVGD(particles=3, step="gradient", step_size=0.1, chance=chance, density_floor=0.0)
+        last = list(islice(rounds(problem, forgetting, Schedule(), 0, trained.state, among=[7]), 30))[-1]
+        found[chance] = nll(predict(problem.model, last.particles, agents[7].x).probabilities, agents[7].y)
+    assert guess * 0.9 < found[True] < 2 * guess
+    assert found[False] > found[True]
+
+
+def test_only_those_among_are_scheduled():
+    digits = load_digits()
+    parts = [digits.train.take(torch.arange(k * 30, (k + 1) * 30)) for k in range(5)]
+    problem, method = Problem(DenseStack([64, 10]), parts), DSVGD(particles=2, local_steps=2)
+    for order in ("round-robin", "random"):
+        run = rounds(problem, method, Schedule(order=order), 0, start(problem, method, 0), among=[1, 4])
+        assert {upload.agent for state in islice(run, 8) for upload in state.uploads} == {1, 4}
