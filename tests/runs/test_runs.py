@@ -105,8 +105,8 @@ def test_a_finished_run_can_be_extended(tmp_path, whole):
     assert [event["event"] for event in read_journal(tmp_path / "run") if event["event"] == "extended"] == ["extended"]
     with pytest.raises(UserError, match="at least the 20 that are done"):
         RunFolder.resume(tmp_path / "run", 7)
+    edit(tmp_path / "run" / "config.toml", "rounds = 20", "rounds = 30")
     with pytest.raises(UserError, match="rounds: 20 -> 30"):
-        edit(tmp_path / "run" / "config.toml", "rounds = 20", "rounds = 30")
         RunFolder.resume(tmp_path / "run")
 
 
@@ -135,7 +135,7 @@ def edit(path, old, new):
 def test_an_edited_config_is_refused_with_the_difference(tmp_path):
     train(tmp_path / "run", until=7)
     edit(tmp_path / "run" / "config.toml", "local_steps = 2", "local_steps = 4")
-    with pytest.raises(UserError, match="method.local_steps: 2 -> 4"):
+    with pytest.raises(UserError, match=r"method\.local_steps: 2 -> 4"):
         RunFolder.resume(tmp_path / "run")
     edit(tmp_path / "run" / "config.toml", "local_steps = 4", "local_steps = 2")
     RunFolder.resume(tmp_path / "run")[0].close()
