@@ -218,9 +218,9 @@ class RunFolder:
                 for agent, version in checkpoint.agents.items():
                     versions.setdefault(agent, set()).add(version)
         self._agents = {agent: sorted(found) for agent, found in versions.items()}
+        needed = {agent_file(self.path, agent, round) for agent, found in versions.items() for round, _ in found}
         for file in (self.path / "agents").glob("agent-*/round-*.safetensors"):
-            agent = int(file.parent.name.removeprefix("agent-"))
-            if all(file != agent_file(self.path, agent, round) for round, _ in self._agents.get(agent, [])):
+            if file not in needed:
                 file.unlink()
         self._prune()  # a stop between a checkpoint and this
 
