@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +16,11 @@ from torch import Tensor
 from fedstein.config import Config, DataConfig
 from fedstein.data import Dataset, Examples, class_pairs, dirichlet, from_indices, iid, load_source
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
-from fedstein.engines import Note, State, no_note
+from fedstein.engines import Note, Schedule, State, no_note
+from fedstein.erasure.rounds import erasure_rounds
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
-from fedstein.methods import DSVGD, BayesianMethod
+from fedstein.methods import DSVGD, BayesianMethod, FedAvg
 from fedstein.models import DenseStack, TorchModule
 from fedstein.problem import Metrics, Problem
 from fedstein.runs import load_particles, load_run_config, load_tensor
@@ -39,6 +41,9 @@ def fit_config(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     problem = build_problem(config) if problem is None else problem
+    more = None
+    if state is not None and config.erasures and config.erasures[-1].start > 0:
+        more = erasure_rounds(problem, config, state, note)
     return fit(
         problem,
         config.method,
@@ -50,25 +55,30 @@ def fit_config(
         state=state,
         uplink=config.uplink.terms(config.method, problem.model.dim),
         note=note,
+        escrow=config.recording.escrow,
+        more=more,
     )
 
 
-def build_problem(config: Config, features: Tensor | None = None, split: str | None = None) -> Problem:
+def build_problem(
+    config: Config, features: Tensor | None = None, split: str | None = None, watchers: Sequence[Watcher] = ()
+) -> Problem:
     """The problem that a config describes.
 
     Args:
         config: of the run.
-        features: the frozen particle, if it is at hand; else it is read from the run `model.features`.
+        features: the frozen particle, if it is at hand; else it is pre-trained, or read from the run `model.features`.
         split: what to evaluate on, if not what the config says.
+        watchers: of the pre-training.
     """
     if config.data.name.startswith("synthetic"):
-        return _synthetic(config)
+        return _checked(_synthetic(config))
     dataset = load_source(config.data.name, Path(config.data.path) if config.data.path else None)
     train, validation = _hold_out(dataset, config)
     split = config.evaluation.split if split is None else split
     if split == "validation" and validation is None:
         raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
-    parts = _partition(train.y, config.data, stream(config.seed, "partition"))
+    parts = _partition(train.y, config.data, stream(_data_seed(config), "partition"))
     agents = [train.take(part) for part in parts]
     test = dataset.test if split == "test" or validation is None else validation
     raw_test = test.x
@@ -77,8 +87,13 @@ def build_problem(config: Config, features: Tensor | None = None, split: str | N
     _refuse_giants(config, sizes)
     stack = DenseStack(sizes, config.model.activation, config.model.precision)
     prepare = frozen = None
-    if config.model.features is not None:
+    _checked(Problem(stack, agents, erased=config.erased))
+    if config.model.features is not None or config.pretrain.rounds:
+        if config.model.features is None and features is None:
+            features = _pretrained(config, Problem(stack, agents, erased=config.erased), watchers)
         frozen = load_features(config, stack) if features is None else features
+        if len(frozen) != stack.dim:
+            raise UserError(f"The frozen network must have {stack.dim:,} parameters. Got {len(frozen):,} instead.")
         whole, stack = stack, DenseStack(sizes[-2:], config.model.activation, config.model.precision)
         prepare = partial(whole.features, frozen)
         agents = [Examples(prepare(data.x), data.y) for data in agents]
@@ -94,7 +109,42 @@ def build_problem(config: Config, features: Tensor | None = None, split: str | N
         frozen=frozen,
         raw_shape=raw,
         raw_test=raw_test,
+        erased=config.erased,
     )
+
+
+def _checked(problem: Problem) -> Problem:
+    """Refuse erased agents that were never there, or all of them."""
+    if unknown := [agent for agent in problem.erased if agent >= len(problem.agents)]:
+        raise UserError(f"The agents must be in 0..{len(problem.agents) - 1}. Got {', '.join(map(str, unknown))}.")
+    if not problem.present:
+        raise UserError(
+            f"At least one of the {len(problem.agents)} agents must stay: a model without any data is a new model."
+        )
+    return problem
+
+
+def _pretrained(config: Config, whole: Problem, watchers: Sequence[Watcher]) -> Tensor:
+    """The first stage of the letter's last study: FedAvg of the whole network, by all agents that take part."""
+    terms = config.pretrain
+    method = FedAvg(step="gradient", step_size=terms.step_size, local_steps=terms.local_steps)
+    schedule = Schedule(agents_per_round=len(whole.present))
+    trained = fit(
+        whole,
+        method,
+        rounds_to_do=terms.rounds,
+        schedule=schedule,
+        seed=config.seed,
+        evaluate_every=terms.rounds,
+        watchers=watchers,
+    )
+    if trained.interrupted:
+        raise KeyboardInterrupt
+    return trained.particles[0]
+
+
+def _data_seed(config: Config) -> int:
+    return config.seed if config.data.seed is None else config.data.seed
 
 
 def load_run(run: Path, split: str | None = None) -> tuple[Config, Problem, Tensor]:
@@ -189,8 +239,11 @@ def _synthetic(config: Config) -> Problem:
     """A problem with a known posterior; particles start as draws of the prior."""
     if config.data.name == "synthetic-mixture":
         mixture = MixtureAgents.two()
+        everyone = list(mixture.agents)
         method = config.method
         bandwidth = method.kde_bandwidth if isinstance(method, DSVGD) else DSVGD().kde_bandwidth
+
+        mixture = replace(mixture, agents=tuple(_staying(mixture.agents, config)))
 
         def distance(particles: Tensor) -> Metrics:
             return {
@@ -199,13 +252,20 @@ def _synthetic(config: Config) -> Problem:
             }
 
         model = TorchModule(mixture.module(), negative)
-        return Problem(model, list(mixture.agents), mixture.prior, init="prior", exact=distance)
+        return Problem(model, everyone, mixture.prior, init="prior", exact=distance, erased=config.erased)
     gaussian = GaussianMean.draw(
-        config.data.agents, config.data.examples or 20, 3, stream(config.seed, "synthetic"), std=config.prior.std
+        config.data.agents, config.data.examples or 20, 3, stream(_data_seed(config), "synthetic"), std=config.prior.std
     )
+    everyone = list(gaussian.agents)
+    gaussian = replace(gaussian, agents=tuple(_staying(gaussian.agents, config)))
     counted, temperature = "mean", 1.0
     if isinstance(config.method, BayesianMethod):
         counted, temperature = config.method.likelihood, config.method.temperature
     exact = partial(gaussian.errors, counted=counted, temperature=temperature)
     model = TorchModule(gaussian.module(), negative)
-    return Problem(model, list(gaussian.agents), gaussian.prior, init="prior", exact=exact)
+    return Problem(model, everyone, gaussian.prior, init="prior", exact=exact, erased=config.erased)
+
+
+def _staying(agents: Sequence[Examples], config: Config) -> list[Examples]:
+    """Those that were not forgotten: the exact posterior is theirs."""
+    return [data for agent, data in enumerate(agents) if agent not in config.erased] or list(agents)

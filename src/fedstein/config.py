@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from fedstein.engines import Schedule
 from fedstein.errors import UserError, nearest
@@ -25,18 +26,25 @@ __all__ = [
     "MOST_ROUNDS",
     "Config",
     "DataConfig",
+    "ErasureConfig",
+    "Forgetting",
     "ModelConfig",
+    "Side",
     "UplinkConfig",
     "differences",
     "flat",
     "load_config",
+    "load_preset",
     "make_config",
+    "presets",
     "to_table",
     "to_toml",
 ]
 
 
 Tracker = Literal["tensorboard", "mlflow"]
+Forgetting = Literal["forget-svgd", "take-back", "retrain"]
+Side = Literal["agent", "server"]
 MOST_ROUNDS = 1_000_000_000
 
 
@@ -57,6 +65,7 @@ class DataConfig(_Section):
     concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
     indices: str | None = Field(None, description="JSON file with one list of indices an agent (partition indices)")
     validation: int = Field(0, ge=0, description="training examples held out from all agents, to choose settings on")
+    seed: int | None = Field(None, ge=0, description="of who holds what; the run's seed if left out")
 
 
 class ModelConfig(_Section):
@@ -76,6 +85,14 @@ class ModelConfig(_Section):
         if isinstance(value, tuple) and any(isinstance(w, int) and w < 1 for w in value):
             raise ValueError(f"widths must be at least 1. Got {list(value)} instead.")
         return value
+
+
+class PretrainConfig(_Section):
+    """FedAvg of the whole network first, all agents in every round; then only its last layer is learnt."""
+
+    rounds: int = Field(0, ge=0, le=MOST_ROUNDS, description="rounds of pre-training; 0: none")
+    local_steps: int = Field(5, ge=1, description="gradient steps of each agent in a round")
+    step_size: float = Field(0.1, gt=0, le=1e30, allow_inf_nan=False, description="their size")
 
 
 class PriorConfig(_Section):
@@ -153,6 +170,11 @@ class RecordingConfig(_Section):
         "or longer where that would cost more than 3 % of the time",
     )
     keep_checkpoints: int = Field(3, ge=1, description="how many of the newest are kept")
+    escrow: bool = Field(
+        False,
+        description="the server keeps the sum of what it applied of each agent, so that it can take it back "
+        "without the agent (factor linear)",
+    )
     trackers: tuple[Tracker, ...] = Field((), description="tensorboard, mlflow: extras of the same names")
 
     @field_validator("trackers", mode="before")
@@ -160,6 +182,35 @@ class RecordingConfig(_Section):
     def _listed(cls, value: Any) -> Any:
         value = (value,) if isinstance(value, str) else value
         return tuple(value) if isinstance(value, list) else value
+
+
+class ErasureConfig(_Section):
+    """An erasure, as `fedstein forget` writes it into the config of the new run."""
+
+    agents: tuple[int, ...] = Field(description="the agents that are forgotten")
+    method: Forgetting = Field(description="how")
+    by: Side = Field("agent", description="who takes a site back: its agent, or the server")
+    start: int = Field(0, ge=0, description="the round that the parent had reached; 0: from scratch")
+    rounds: int = Field(0, ge=0, description="rounds in which the agents themselves forget")
+    repair: int = Field(0, ge=0, description="rounds after that, of the agents that stay")
+    portions: int = Field(1, ge=1, description="the server takes the site back in so many rounds (by server)")
+    guarded: bool = Field(True, description="false: Forget-SVGD as the letter writes it")
+    keep_parent: bool = Field(False, description="nothing is purged from the parent")
+    parent: str = Field("", description="the run folder that it began from")
+    parent_sha256: str = Field("", description="of the particles that it began from")
+
+    @field_validator("agents", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        value = tuple(value) if isinstance(value, list) else value
+        if isinstance(value, tuple) and (not value or len(set(value)) < len(value)):
+            raise ValueError(f"agents must be some, none of them twice. Got {list(value)} instead.")
+        return value
+
+    @property
+    def end(self) -> int:
+        """The round after which the erasure is complete."""
+        return self.start + self.rounds + self.repair
 
 
 class Config(_Section):
@@ -170,12 +221,39 @@ class Config(_Section):
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; all cores if left out")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
+    pretrain: PretrainConfig = PretrainConfig()
     prior: PriorConfig = PriorConfig()
     method: SerializeAsAny[Method] = DSVGD()
     schedule: Schedule = Schedule()
     uplink: UplinkConfig = UplinkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     recording: RecordingConfig = RecordingConfig()
+    erasures: tuple[ErasureConfig, ...] = ()
+
+    @property
+    def erased(self) -> tuple[int, ...]:
+        """The agents that were forgotten, in this run or before it."""
+        return tuple(sorted({agent for erasure in self.erasures for agent in erasure.agents}))
+
+    @property
+    def training_rounds(self) -> int:
+        """Rounds of training before anything was forgotten; all of them where there was no erasure."""
+        return next((erasure.start for erasure in self.erasures if erasure.start > 0), self.rounds)
+
+    @field_validator("erasures", mode="before")
+    @classmethod
+    def _all_listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.pretrain.rounds and self.model.features is not None:
+            raise ValueError("pretrain.rounds must be 0 where model.features names a run. Got both.")
+        if self.pretrain.rounds and (not self.model.hidden or self.data.name.startswith("synthetic")):
+            raise ValueError("pretrain.rounds must be 0 where the network has no hidden layer. Got more.")
+        if self.recording.escrow and getattr(self.method, "factor", None) != "linear":
+            raise ValueError("recording.escrow must be false unless method.factor is 'linear'. Got true.")
+        return self
 
     @field_validator("method", mode="before")
     @classmethod
@@ -191,6 +269,20 @@ class Config(_Section):
                 )
             )
         return METHODS[name].model_validate(settings)
+
+
+def presets() -> list[str]:
+    """The names of the settings that come with fedstein."""
+    names = [file.name for file in files("fedstein.presets").iterdir()]
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def load_preset(name: str, overrides: Sequence[str] = ()) -> Config:
+    """Settings that come with fedstein, by name, with overrides."""
+    if name not in presets():
+        raise UserError(f"The '--preset' must be one of {', '.join(presets())}. Got {name!r} instead.")
+    text = files("fedstein.presets").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return make_config(tomllib.loads(text), overrides)
 
 
 def make_config(table: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -302,6 +394,8 @@ def _explain(error: ValidationError, table: Mapping[str, Any]) -> str:
 def _known(section: Sequence[str], table: Mapping[str, Any]) -> list[str]:
     if not section:
         return list(Config.model_fields)
+    if section[0] == "erasures":
+        return list(ErasureConfig.model_fields)
     if section[0] == "method":
         return ["name", *METHODS[table.get("method", {}).get("name", "dsvgd")].model_fields]
     return list(type(getattr(Config(), section[0])).model_fields)

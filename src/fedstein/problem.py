@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ __all__ = ["Init", "Metrics", "Problem", "predict", "score_predictions"]
 Metrics = dict[str, Any]
 Init = Literal["fan-in", "prior"]
 
+_SOME = 5000  # examples of agents that are looked at in an evaluation
 _CHUNK = 2000  # inputs predicted at a time, so that memory does not grow with the test set
 
 
@@ -47,18 +48,47 @@ class Problem:
     frozen: Tensor | None = None  # the particle of the network behind `prepare`
     raw_shape: torch.Size | None = None  # of one raw input, where there is a test set
     raw_test: Tensor | None = None  # the test inputs before `prepare`
+    erased: tuple[int, ...] = ()  # agents that were forgotten: they keep their number and never visit again
 
-    def pooled(self) -> Examples:
-        """All agents' examples as one agent's."""
-        return Examples(torch.cat([a.x for a in self.agents]), torch.cat([a.y for a in self.agents]))
+    @property
+    def present(self) -> list[int]:
+        """The agents that take part."""
+        return [agent for agent in range(len(self.agents)) if agent not in self.erased]
+
+    def pooled(self, agents: Sequence[int] | None = None) -> Examples:
+        """The examples of some agents as one agent's; of all that take part if None."""
+        some = [self.agents[agent] for agent in (self.present if agents is None else agents)]
+        return Examples(torch.cat([data.x for data in some]), torch.cat([data.y for data in some]))
 
     def evaluate(self, particles: Tensor) -> Metrics:
         """Metrics of the particles on the test set, and against the exact posterior where it is known."""
         found: Metrics = {}
         if self.test is not None:
-            found |= score_predictions(predict(self.model, particles, self.test.x), self.test.y, self.ece_bins)
+            prediction = predict(self.model, particles, self.test.x)
+            found |= score_predictions(prediction, self.test.y, self.ece_bins)
+            if self.erased:
+                found |= self._forgotten(particles, prediction)
         if self.exact is not None:
             found |= self.exact(particles)
+        return found
+
+    def forgotten_labels(self) -> list[int]:
+        """Labels that nobody but the forgotten agents holds."""
+        return sorted(set(self.pooled(self.erased).y.tolist()) - set(self.pooled().y.tolist())) if self.erased else []
+
+    def _forgotten(self, particles: Tensor, prediction: Prediction) -> Metrics:
+        """Accuracy on the data of those who left and of those who stay, and on the test set by their labels."""
+        found: Metrics = {}
+        for word, agents in (("forgotten", self.erased), ("retained", self.present)):
+            data = self.pooled(agents)
+            some = data.take(torch.arange(0, len(data), -(-len(data) // _SOME)))
+            found[f"{word}_accuracy"] = accuracy(predict(self.model, particles, some.x).probabilities, some.y)
+        if labels := self.forgotten_labels():
+            assert self.test is not None
+            gone = torch.isin(self.test.y, torch.tensor(labels))
+            for word, here in (("forgotten", gone), ("retained", ~gone)):
+                if here.any():
+                    found[f"{word}_label_accuracy"] = accuracy(prediction.probabilities[here], self.test.y[here])
         return found
 
 

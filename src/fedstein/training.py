@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, get_args
@@ -72,12 +72,18 @@ def fit(
     state: State | None = None,
     uplink: Uplink | None = None,
     note: Note = no_note,
+    escrow: bool = False,
+    more: Iterator[State] | None = None,
 ) -> Trained:
-    """Train until `rounds_to_do` rounds are done; Ctrl-C ends it early and keeps what was learnt."""
+    """Train until `rounds_to_do` rounds are done; Ctrl-C ends it early and keeps what was learnt.
+
+    `more` are the rounds after `state`, where they are not those of plain training (an erasure).
+    """
     began = time.perf_counter()
     found = Trained(problem, start(problem, method, seed) if state is None else state)
     # The loop of the letter: schedule, visit, upload, apply (engines/local.py); here it is only watched.
-    more = rounds(problem, method, schedule, seed, found.state, uplink, note=note)
+    if more is None:
+        more = rounds(problem, method, schedule, seed, found.state, uplink, note=note, escrow=escrow)
     try:
         for now in islice(more, max(0, rounds_to_do - found.state.round)):
             found.state = now

@@ -15,6 +15,7 @@ import typer
 from fedstein import __version__
 from fedstein.cli.data import app as data_app
 from fedstein.cli.evaluate import evaluate
+from fedstein.cli.forget import forget
 from fedstein.cli.methods import methods
 from fedstein.cli.plan import plan
 from fedstein.cli.predict import predict
@@ -28,6 +29,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(train)
 app.command()(resume)
+app.command()(forget)
 app.command()(evaluate)
 app.command()(watch)
 app.command()(report)

@@ -17,16 +17,18 @@ from torch import Tensor
 
 from fedstein.build import build_problem, check_particles, fit_config, load_features_of
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
-from fedstein.config import Config, load_config
+from fedstein.config import Config, load_config, load_preset
 from fedstein.engines import State, start
+from fedstein.erasure.request import begin, complete, describe
+from fedstein.errors import UserError
 from fedstein.problem import Metrics, Problem
 from fedstein.report import write_report
 from fedstein.runs import RunFolder
 from fedstein.trackers import check_trackers, open_trackers
-from fedstein.training import Trained
+from fedstein.training import Trained, Watcher
 from fedstein.uplink import Uplink
 
-__all__ = ["resume", "train"]
+__all__ = ["prepare", "resume", "train", "work"]
 
 
 class _Bar:
@@ -89,16 +91,25 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; repeat as needed.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; runs/<method>-<time> if left out.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Settings that come with fedstein: unlearning.")] = None,
     report: Report = False,
     json: JsonOption = False,
 ) -> None:
     """Train a model across agents, and keep the run in a folder."""
-    config = _with_whole_paths(load_config(config_file, set_ or []))
-    problem = _prepare(config)  # whatever can be refused is refused before there is a run folder
+    if preset is not None and config_file is not None:
+        raise UserError("Give a config file or a '--preset', not both; '--set' changes either.")
+    given = load_config(config_file, set_ or []) if preset is None else load_preset(preset, set_ or [])
+    config = _with_whole_paths(given)
+    if any(erasure.start > 0 for erasure in config.erasures):
+        raise UserError(
+            "The config is of an erasure, which begins where another run has ended. Train that run, then use "
+            "'fedstein forget'."
+        )
+    problem = prepare(config, quiet=json)  # whatever can be refused is refused before there is a run folder
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     with RunFolder.create(out, config, problem.frozen) as run:
-        _work(run, problem, None, report, json)
+        work(run, problem, None, report, json)
 
 
 def resume(
@@ -110,28 +121,38 @@ def resume(
     """Go on with a run after any stop; the result is bit for bit that of an uninterrupted run."""
     folder, state = RunFolder.resume(run, rounds)
     with folder:
-        problem = _prepare(folder.config, load_features_of(run))
+        problem = prepare(folder.config, load_features_of(run), quiet=json)
         check_particles(run, folder.config, problem, None if state is None else state.particles)
         if not json and state is not None:
             done = state.round >= folder.config.rounds
             more = "nothing is left to do; '--rounds N' extends the run" if done else "going on"
             console.print(f"{state.round} of {folder.config.rounds} rounds are done: {more}.")
-        _work(folder, problem, state, report, json)
+        if state is None and folder.config.erasures:
+            state = begin(folder, problem)
+        work(folder, problem, state, report, json)
+    if folder.config.erasures:
+        complete(run)
 
 
-def _prepare(config: Config, features: Tensor | None = None) -> Problem:
+def prepare(config: Config, features: Tensor | None = None, *, quiet: bool) -> Problem:
     """The problem of a config; refuses settings that do not fit each other before any work is done."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     check_trackers(config)
-    problem = build_problem(config, features)
+    with ExitStack() as watching:
+        watchers: list[Watcher] = []
+        if config.pretrain.rounds and features is None:
+            if not quiet:
+                console.print(f"Pre-training the whole network: FedAvg, {config.pretrain.rounds} rounds of all agents")
+            watchers = [watching.enter_context(_Bar(config.pretrain.rounds))]
+        problem = build_problem(config, features, watchers=watchers)
     config.uplink.terms(config.method, problem.model.dim)
     config.method.check(problem.prior)
-    config.schedule.pick(0, 1 if config.method.central else len(problem.agents), config.seed)
+    config.schedule.pick(0, 1 if config.method.central else len(problem.present), config.seed)
     return problem
 
 
-def _work(run: RunFolder, problem: Problem, state: State | None, report: bool, json: bool) -> None:
+def work(run: RunFolder, problem: Problem, state: State | None, report: bool, json: bool) -> None:
     """Train in a run folder until its rounds are done, and say what came of it."""
     config = run.config
     if not json:
@@ -144,6 +165,8 @@ def _work(run: RunFolder, problem: Problem, state: State | None, report: bool, j
         bar = watching.enter_context(_Bar(config.rounds))
         trained = fit_config(config, [run, bar, *trackers, _Stop()], problem, state, run.note)
     result = _result(run, trained, config.uplink.terms(config.method, problem.model.dim))
+    if config.erasures:
+        result = describe(run.path, result)
     run.finish(result, "interrupted" if trained.interrupted else "finished")
     page = write_report(run.path)[0] if report and not trained.interrupted else None
     if page is not None:
@@ -152,12 +175,16 @@ def _work(run: RunFolder, problem: Problem, state: State | None, report: bool, j
         print_json(result)
     else:
         print_metrics(trained.metrics, f"after {trained.state.round} rounds, {result['seconds']:.1f} s")
+        if config.erasures:
+            console.print(f"Erasure: {result['rounds']:,} rounds, {result['upload_bits']:,} bits sent up")
         console.print(_bill(result))
         console.print(f"Run folder: {run.path}")
         if trained.interrupted:
             console.print(f"Interrupted: what was learnt so far is kept.\nGo on:      fedstein resume {run.path}")
         elif page is not None:
             console.print(f"Report:     {page}")
+        elif config.erasures:
+            console.print(f"Next:       fedstein audit {run.path}")
         else:
             console.print(f"Next:       fedstein report {run.path}")
     if trained.interrupted:
@@ -185,8 +212,14 @@ def _bill(result: dict[str, Any]) -> str:
 def _headline(config: Config, problem: Problem) -> str:
     method, data = config.method, config.data
     partition = "" if data.name.startswith("synthetic") else f" ({data.partition})"
+    if config.erasures and config.erasures[-1].start:
+        last = config.erasures[-1]
+        return (
+            f"{last.method} of agents {', '.join(map(str, last.agents))}: {last.rounds} rounds of forgetting, "
+            f"{last.repair} of repair by the {len(problem.present)} agents that stay"
+        )
     return (
-        f"{method.name} on {data.name}: {len(problem.agents)} agents{partition}, {method.particles} particles of "
+        f"{method.name} on {data.name}: {len(problem.present)} agents{partition}, {method.particles} particles of "
         f"{problem.model.dim:,} parameters, {config.rounds} rounds of {method.local_steps} steps"
     )
 

@@ -19,9 +19,10 @@ from fedstein.problem import Problem
 from fedstein.streams import stream
 from fedstein.uplink import Link, Uplink, Upload, free, receive, send
 
-__all__ = ["Note", "State", "Totals", "no_note", "rounds", "start"]
+__all__ = ["ESCROW", "RESIDUAL", "Note", "State", "Totals", "no_note", "rounds", "start"]
 
 RESIDUAL = "residual"  # the agent's error-feedback memory, beside what its method keeps
+ESCROW = "escrow"  # what the server keeps of an agent: the sum of all that it applied
 
 
 class Note(Protocol):
@@ -82,6 +83,7 @@ def rounds(
     link: Link = bytes,
     note: Note = no_note,
     among: Sequence[int] | None = None,
+    escrow: bool = False,
 ) -> Iterator[State]:
     """Go on from `state`, round after round, without end.
 
@@ -94,14 +96,16 @@ def rounds(
         uplink: the bit budget and its terms; plain float32 differences if None.
         link: what happens to a frame on its way.
         note: is told who was scheduled, sent, was applied or refused.
-        among: the agents that may be scheduled; all of them if None.
+        among: the agents that may be scheduled; all that take part if None.
+        escrow: the server keeps the sum of what it applied of each agent.
 
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
     """
     method.check(problem.prior)
     agents = [problem.pooled()] if method.central else problem.agents
-    present = list(range(len(agents))) if among is None else list(among)
+    everyone = [0] if method.central else problem.present
+    present = everyone if among is None else list(among)
     first = start(problem, method, seed).particles  # known to both ends from the seed
     particles, memories, totals = state.particles, state.memories, state.totals
     round = state.round
@@ -115,7 +119,7 @@ def rounds(
         frames: list[bytes] = []
         for agent, share in zip(picked, shares, strict=True):
             memory = dict(memories.get(agent, {}))
-            residual = memory.pop(RESIDUAL, None)
+            residual, escrowed = memory.pop(RESIDUAL, None), memory.pop(ESCROW, None)
             visit = Visit(
                 model=problem.model,
                 data=agents[agent],
@@ -123,7 +127,7 @@ def rounds(
                 particles=particles,
                 memory=memory,
                 round=round,
-                agents=len(problem.agents) if among is None else len(present),
+                agents=len(problem.present) if among is None else len(present),
                 shares=tuple(shares),
                 stream=partial(stream, seed, round=round, agent=agent),
             )
@@ -158,6 +162,8 @@ def rounds(
             kept[agent] = memory if bill.refused else method.settle(visit, applied)
             if uplink is not None and uplink.feedback:
                 kept[agent] = kept[agent] | {RESIDUAL: wish - arrived}
+            if escrow:
+                kept[agent] = kept[agent] | {ESCROW: applied if escrowed is None else escrowed + applied}
         particles = particles + total
         memories = memories.put(kept)
         totals = totals.add(uploads, download_bits=32 * particles.numel() * len(picked))

@@ -50,6 +50,9 @@ class Memories(Mapping[int, Memory]):
     def __getitem__(self, agent: int) -> Memory:
         return self.kept[agent].get()
 
+    def __contains__(self, agent: object) -> bool:
+        return agent in self.kept
+
     def __iter__(self) -> Iterator[int]:
         return iter(self.kept)
 

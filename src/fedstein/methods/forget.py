@@ -6,7 +6,7 @@ scheduled. A visit moves the particles by SVGD towards (equation 8)
 
 .. math:: \tilde p_k(\theta) \propto \frac{q(\theta)}{t_k(\theta)} \exp\Big(+\frac1\alpha s L_k(\theta)\Big)
 
-with random local particles at first, and then updates t_k as in DSVGD.
+with random local particles at first (factor kde: draws of the prior), and then updates t_k as in DSVGD.
 
 As it is written (`guarded = false`) this runs away, even in one dimension: exp(+L_k) has no bound where the likelihood
 is tiny, and the KDEs of q and t_k do not remember well enough what was taken away already, so every visit takes it away
@@ -28,6 +28,7 @@ the prior's precision; taking it back is the opposite displacement, within the b
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -58,6 +59,7 @@ class ForgetSVGD(DSVGD):
         weight = self.data_weight(visit)
         batches = self.minibatches(visit)
         buffer = torch.empty_like(visit.particles)
+        visit = self._with_local_particles(visit)
         before = visit.memory.get("before", visit.particles)
         highest = float(log_kde(before, before, self.kde_bandwidth).max())
 
@@ -85,8 +87,15 @@ class ForgetSVGD(DSVGD):
     def settle(self, visit: Visit, applied: Tensor) -> Memory:
         """The anchor stays as it was; as the letter writes it, t_k is brought up to date."""
         if not self.guarded:
-            return super().settle(visit, applied)
+            return super().settle(self._with_local_particles(visit), applied)
         return {"before": visit.memory.get("before", visit.particles)}
+
+    def _with_local_particles(self, visit: Visit) -> Visit:
+        """As the letter begins: an agent that has not forgotten yet draws its local particles at random."""
+        if self.guarded or self.factor != "kde" or visit.memory:
+            return visit
+        local = visit.prior.draw((len(visit.particles), visit.model.dim), visit.stream("local particles"))
+        return replace(visit, memory={"local_particles": local})
 
     def _add_q_score(self, to: Tensor, at: Tensor, visit: Visit, sign: float = 1.0) -> Tensor:
         """Q is never the prior here, not even in a first round."""
@@ -108,4 +117,6 @@ class TakeBack(DSVGD):
     def visit(self, visit: Visit) -> Tensor:
         """The particles without what is left of this agent's displacement."""
         assert isinstance(visit.prior, GaussianPrior)
+        if "site" not in visit.memory:  # it never took part
+            return visit.particles
         return visit.particles - visit.memory["site"] / visit.prior.precision

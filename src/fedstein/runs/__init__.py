@@ -4,12 +4,15 @@ from fedstein.runs.checkpoints import Checkpoint
 from fedstein.runs.files import load_tensor, to_json
 from fedstein.runs.folder import (
     RunFolder,
+    erasure_of,
+    hold,
     in_use,
     is_metrics,
     load_checkpoint,
     load_particles,
     load_run_config,
     load_state,
+    purge,
     read_metrics,
 )
 from fedstein.runs.journal import read_journal
@@ -17,6 +20,8 @@ from fedstein.runs.journal import read_journal
 __all__ = [
     "Checkpoint",
     "RunFolder",
+    "erasure_of",
+    "hold",
     "in_use",
     "is_metrics",
     "load_checkpoint",
@@ -24,6 +29,7 @@ __all__ = [
     "load_run_config",
     "load_state",
     "load_tensor",
+    "purge",
     "read_journal",
     "read_metrics",
     "to_json",

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import time
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
@@ -46,12 +47,15 @@ from fedstein.uplink import Upload
 
 __all__ = [
     "RunFolder",
+    "erasure_of",
+    "hold",
     "in_use",
     "is_metrics",
     "load_checkpoint",
     "load_particles",
     "load_run_config",
     "load_state",
+    "purge",
     "read_metrics",
 ]
 
@@ -133,6 +137,11 @@ class RunFolder:
 
     def _go_on(self, rounds: int | None) -> State | None:
         self._refuse_another_config()
+        if (request := erasure_of(self.path)) is not None:
+            raise UserError(
+                f"Agents {', '.join(map(str, request['agents']))} of run '{self.path}' asked to be forgotten: it cannot "
+                f"go on with them. 'fedstein resume {request['out']}' goes on without."
+            )
         state = self._newest_state()
         done = 0 if state is None else state.round
         if rounds is not None and rounds < done:
@@ -240,6 +249,8 @@ class RunFolder:
         with _writing(self.path):
             self.metrics.add(_line(state, metrics))
             self._changed |= {upload.agent for upload in state.uploads if state.memories.get(upload.agent)}
+            self._changed |= {agent for agent in self.config.erased if agent in state.memories}  # changed by the server
+            self._changed = {agent for agent in self._changed if agent in state.memories}  # some were forgotten since
             self._state = state
             if self.config.uplink.record_frames:
                 for upload, frame in zip(state.uploads, state.frames, strict=False):
@@ -256,6 +267,18 @@ class RunFolder:
         with _writing(self.path):
             self._state = state
             self._checkpoint(state)
+
+    def adopt(self, parent: Path, state: State) -> None:
+        """Begin where another run has ended: its metrics, and its state as the first checkpoint of this one."""
+        lines = list(_in_order(parent))
+        if len(lines) < state.round:
+            raise UserError(f"The metrics.jsonl of run '{parent}' ends before round {state.round}: it is damaged.")
+        with _writing(self.path):
+            os.truncate(self.path / "metrics.jsonl", 0)
+            for line, _ in lines[: state.round]:
+                self.metrics.add(line)
+            self._changed = set(state.memories)
+        self.save(state)
 
     def finish(self, result: dict[str, Any], reason: str = "finished") -> None:
         """Keep the last state and the final result."""
@@ -305,7 +328,7 @@ class RunFolder:
         self.metrics.sync()  # a checkpoint never knows of more rounds than the metrics do
         self.journal.sync()
         (self.path / "checkpoints").mkdir(exist_ok=True)
-        agents = {agent: found[-1] for agent, found in self._agents.items()}
+        agents = {agent: found[-1] for agent, found in self._agents.items() if agent in state.memories}
         checkpoints.save(self.path, state, self.seconds, agents)
         self._saved = state.round
         self.journal.note("checkpoint", round=state.round)
@@ -345,6 +368,62 @@ class RunFolder:
         for agent, versions in self._agents.items():
             while len(versions) > 1 and versions[1][0] <= keep[0]:
                 agent_file(self.path, agent, versions.pop(0)[0]).unlink(missing_ok=True)
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[Journal]:
+    """Keep every other process from writing to a run folder, and write to its journal."""
+    with _writing(path):
+        lock = _take(path)
+    try:
+        with _writing(path):
+            journal = Journal(path)
+        try:
+            yield journal
+        finally:
+            journal.close()
+    finally:
+        os.close(lock)
+
+
+def erasure_of(run: Path) -> dict[str, Any] | None:
+    """The newest erasure that was requested of a run, as its journal has it."""
+    found = None
+    for event in read_journal(run):
+        if event["event"] == "erasure requested" and isinstance(event.get("agents"), list):
+            found = event | {"out": str(event.get("out"))}
+    return found
+
+
+def purge(run: Path, agents: Iterable[int] | None = None, keep: int = 0) -> dict[str, int]:
+    """Delete what a run folder has of some agents (all if None), and all but the newest `keep` checkpoints.
+
+    Reports go as well: their table of agents tells which classes an agent had. Purging twice does no harm.
+
+    Returns:
+        How many files of which kind were deleted.
+    """
+    found = dict.fromkeys(("agents", "frames", "checkpoints", "reports"), 0)
+    agents = None if agents is None else list(agents)
+    for kind in ("agents", "frames"):
+        folders = [run / kind / f"agent-{agent}" for agent in agents or ()]
+        for folder in (run / kind).glob("agent-*") if agents is None else folders:
+            if folder.is_dir() and not folder.is_symlink():
+                found[kind] += sum(1 for file in folder.rglob("*") if file.is_file())
+                shutil.rmtree(folder)
+    there = checkpoint_rounds(run)
+    for round in there[: len(there) - keep]:
+        checkpoints.remove(run, round)
+        found["checkpoints"] += 1
+    for name in ("report.html", "report-figures"):
+        path = run / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+            found["reports"] += 1
+        elif path.exists():
+            path.unlink()
+            found["reports"] += 1
+    return found
 
 
 @contextmanager
@@ -477,12 +556,24 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, Tensor]:
             return found, found.particles()
         except UserError as error:
             warnings.warn(f"{error} Using the checkpoint before.", stacklevel=2)
+    if (request := erasure_of(run)) is not None:
+        raise UserError(
+            f"The particles of run '{run}' were purged when agents {', '.join(map(str, request['agents']))} were "
+            f"forgotten. The model without them is in {request['out']}."
+        )
     raise UserError(f"'{run}' has no checkpoint that can be used: it is no run folder, or its run never began.")
 
 
 def load_particles(run: Path) -> Tensor:
-    """The particles (N_p, d) that a run has learnt."""
-    return load_checkpoint(run)[1]
+    """The particles (N_p, d) that a run has learnt. Those of an erasure that is not finished are for nobody's use."""
+    config = load_run_config(run, careful=False)
+    checkpoint, particles = load_checkpoint(run)
+    if config.erasures and checkpoint.round < config.erasures[-1].end:
+        raise UserError(
+            f"The erasure in run '{run}' is not finished ({checkpoint.round} of {config.erasures[-1].end} rounds): its "
+            f"particles are not to be used yet. Go on with 'fedstein resume {run}'."
+        )
+    return particles
 
 
 def load_state(run: Path) -> State:

@@ -13,7 +13,11 @@ One JSON object a line, with `time` (UTC) and `event`:
     checkpoint   round
     damaged      file, reason                   a checkpoint that could not be used
     stopped      round, reason                  finished, interrupted, or an error
-    erasure requested, erasure done             agents (erasure is not there yet)
+    erasure requested  request, agents, method, out, round, particles_sha256     in the parent, before anything else
+    erasure began      parent, round, before    in the new run: where it begins, and how good the model was then
+    taken back   round, agents, portion, portions       by the server, from the escrow
+    purged       files by kind, kept_parent     what was deleted of the agents
+    erasure done request, out, round, particles_sha256     in both
 """
 
 from __future__ import annotations

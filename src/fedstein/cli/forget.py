@@ -1,0 +1,104 @@
+"""`fedstein forget`: make a run forget some of its agents."""
+
+from __future__ import annotations
+
+import json as json_module
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedstein.cli.output import JsonOption, console, print_json
+from fedstein.cli.train import prepare, work
+from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run
+from fedstein.errors import UserError
+
+__all__ = ["agent_list", "forget"]
+
+
+class How(StrEnum):
+    """The methods of forgetting."""
+
+    forget_svgd = "forget-svgd"
+    take_back = "take-back"
+    retrain = "retrain"
+
+
+class Who(StrEnum):
+    """Who takes a site back."""
+
+    agent = "agent"
+    server = "server"
+
+
+def forget(
+    run: Annotated[Path, typer.Argument(help="The run folder that is to forget.")],
+    agents: Annotated[str, typer.Option(help="Who asked to be forgotten, for instance 2,3.")],
+    method: Annotated[How, typer.Option(help="How.")] = How.take_back,
+    out: Annotated[Path | None, typer.Option(help="The run folder to make; RUN-without-2-3 if left out.")] = None,
+    by: Annotated[
+        Who | None, typer.Option(help="take-back: the server from its escrow (if there is one), or the agents.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds in which the agents forget; chosen to suit if left out.")
+    ] = None,
+    repair: Annotated[
+        int | None,
+        typer.Option(min=0, help="Rounds of those that stay, after that; with take-back a fifth of training's."),
+    ] = None,
+    portions: Annotated[int, typer.Option(min=1, help="take-back by server: in so many portions.")] = 1,
+    unguarded: Annotated[bool, typer.Option("--unguarded", help="Forget-SVGD as the letter writes it.")] = False,
+    keep_parent: Annotated[
+        bool, typer.Option("--keep-parent", help="Purge nothing from RUN; the audit says so.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Forget agents: a new run folder without them, and nothing left of them in the old one.
+
+    The request is on disk before anything else is done. After any stop, the same command (or 'fedstein resume NEW')
+    goes on; once it is done, it prints the same again.
+    """
+    who = agent_list(agents)
+    out = run.resolve().with_name(f"{run.resolve().name}-without-{'-'.join(map(str, who))}") if out is None else out
+    request = ask(
+        run,
+        who,
+        method.value,
+        out,
+        by=None if by is None else by.value,
+        rounds=rounds,
+        repair=repair,
+        portions=portions,
+        guarded=not unguarded,
+        keep_parent=keep_parent,
+    )
+    if not json:
+        console.print(_acknowledge(request))
+    if is_done(request.out):
+        if json:
+            print_json(json_module.loads((request.out / "result.json").read_bytes()))
+        else:
+            console.print(f"It is done: {request.out}\nNext:       fedstein audit {request.out}")
+        return
+    problem = prepare(request.config, frozen_network(request), quiet=json)
+    folder, state = open_run(request, problem)
+    with folder:
+        state = begin(folder, problem) if state is None else state
+        work(folder, problem, state, report=False, json=json)
+    complete(request.out)
+
+
+def agent_list(text: str) -> list[int]:
+    """The agents in a list like 2,3."""
+    try:
+        return sorted(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"The '--agents' must be numbers with commas between them. Got {text!r} instead.") from None
+
+
+def _acknowledge(request: Request) -> str:
+    erasure = request.erasure
+    agents = ", ".join(map(str, erasure.agents))
+    known = "was known already" if request.known else "is on disk"
+    return f"The request to forget agents {agents} of {request.parent} {known} (journal.jsonl)."

@@ -1,0 +1,252 @@
+"""A request for erasure, from the moment it is asked until everything is purged. It survives a stop at any point.
+
+    ask        check, then write "erasure requested" into the parent's journal, forced to disk: from here on the parent
+               cannot go on, and the request is known
+    open_run   the new run folder: made, begun from the parent's state, or found as it was left
+    (rounds)   `erasure/rounds.py`, in the new run
+    complete   purge the new run and its parents, and write "erasure done" into the journals
+
+Each step looks at what is there and does what is missing, so that doing all of them again changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedstein.build import build_problem, check_particles, load_features_of
+from fedstein.config import Config, ErasureConfig, Forgetting
+from fedstein.engines import State
+from fedstein.erasure.rounds import first_state, plan_erasure
+from fedstein.errors import UserError
+from fedstein.metrics import accuracy
+from fedstein.problem import Metrics, Problem, predict, score_predictions
+from fedstein.runs import (
+    RunFolder,
+    erasure_of,
+    hold,
+    load_checkpoint,
+    load_run_config,
+    purge,
+    read_journal,
+    read_metrics,
+)
+
+__all__ = [
+    "Request",
+    "ask",
+    "assess",
+    "begin",
+    "complete",
+    "describe",
+    "frozen_network",
+    "is_done",
+    "open_run",
+    "refuse_unfinished",
+]
+
+SCORES = ("accuracy", "nll", "ece", "brier")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked, and the config of the run that will do it."""
+
+    parent: Path
+    out: Path
+    config: Config
+    known: bool  # the same was asked before
+
+    @property
+    def erasure(self) -> ErasureConfig:
+        """This request, as settings."""
+        return self.config.erasures[-1]
+
+
+def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **options: Any) -> Request:
+    """Check a request and write it into the parent's journal; when this returns it will not be lost.
+
+    Args:
+        parent: the run folder.
+        agents: who asked to be forgotten.
+        method: forget-svgd, take-back or retrain.
+        out: the run folder to make.
+        options: of `plan_erasure`, and `keep_parent`.
+
+    Raises:
+        UserError: it cannot be done; nothing was written.
+    """
+    out = out.resolve()
+    asked = {"agents": sorted(agents), "method": method, "out": str(out)}
+    earlier = erasure_of(parent)
+    if earlier is not None and {key: earlier.get(key) for key in asked} == asked:
+        if (out / "config.toml").is_file():
+            return Request(parent, out, load_run_config(out), known=True)
+    elif earlier is not None and not is_done(Path(earlier["out"])):
+        raise UserError(
+            f"Another erasure of run '{parent}' is under way: agents {', '.join(map(str, earlier['agents']))} in "
+            f"{earlier['out']}. Finish it with 'fedstein forget' as before, then forget more agents from there."
+        )
+    _refuse_out(parent, out)
+    refuse_unfinished(parent)
+    with hold(parent) as journal:
+        checkpoint, particles = load_checkpoint(parent)
+        state = checkpoint.state()
+        old = load_run_config(parent)
+        problem = build_problem(old, load_features_of(parent))
+        check_particles(parent, old, problem, particles)
+        config = plan_erasure(
+            old,
+            problem,
+            state,
+            agents,
+            method,
+            parent=str(parent.resolve()),
+            parent_sha256=checkpoint.particles_sha256,
+            **options,
+        )
+        if earlier is None or {key: earlier.get(key) for key in asked} != asked:
+            journal.note(
+                "erasure requested",
+                request=_identity(asked, checkpoint.particles_sha256),
+                **asked,
+                round=checkpoint.round,
+                particles_sha256=checkpoint.particles_sha256,
+            )
+            journal.sync()
+    return Request(parent, out, config, known=False)
+
+
+def refuse_unfinished(run: Path) -> None:
+    """A run that is itself an erasure must be complete before it is built upon."""
+    config = load_run_config(run, careful=False)
+    if config.erasures and not is_done(run):
+        raise UserError(f"The erasure in run '{run}' is not finished. Go on with 'fedstein resume {run}'.")
+
+
+def open_run(request: Request, problem: Problem) -> tuple[RunFolder, State | None]:
+    """The new run folder and the state to go on from."""
+    if (request.out / "config.toml").is_file():
+        return RunFolder.resume(request.out)
+    return RunFolder.create(request.out, request.config, problem.frozen), None
+
+
+def frozen_network(request: Request) -> Tensor | None:
+    """The features of the new run: the parent's, unless it is retrained and they were pre-trained in the run itself."""
+    if (request.out / "features.safetensors").is_file():
+        return load_features_of(request.out)
+    if request.erasure.method == "retrain" and request.config.pretrain.rounds:
+        return None
+    return load_features_of(request.parent)
+
+
+def begin(run: RunFolder, problem: Problem) -> State | None:
+    """The first state of an erasure, from its parent; None where it begins from scratch."""
+    erasure = run.config.erasures[-1]
+    parent = Path(erasure.parent)
+    checkpoint, particles = load_checkpoint(parent)
+    if checkpoint.particles_sha256 != erasure.parent_sha256:
+        raise UserError(f"The run '{parent}' is not as it was when the erasure was requested: its particles changed.")
+    run.note("erasure began", parent=str(parent), round=checkpoint.round, before=assess(problem, particles))
+    if erasure.start == 0:
+        return None
+    state = first_state(checkpoint.state(), erasure)
+    run.adopt(parent, state)
+    return state
+
+
+def complete(run: Path) -> None:
+    """Purge what is left of the agents, in this run and in those before it, and say that it is done."""
+    if is_done(run):
+        return
+    config = load_run_config(run, careful=False)
+    checkpoint = load_checkpoint(run)[0]
+    erasure = config.erasures[-1]
+    gone = {"request": _request_of(erasure), "out": str(run.resolve()), "round": checkpoint.round,
+            "particles_sha256": checkpoint.particles_sha256}  # fmt: skip
+    for place in _lineage(config):
+        if not (place / "journal.jsonl").is_file():
+            continue
+        with hold(place) as journal:
+            if not erasure.keep_parent:
+                journal.note("purged", **purge(place))
+            elif place == Path(erasure.parent):
+                journal.note("purged", kept_parent=True)
+            if place == Path(erasure.parent):
+                journal.note("erasure done", **gone)
+            journal.sync()
+    with hold(run) as journal:
+        journal.note("purged", kept_parent=erasure.keep_parent, **purge(run, config.erased, keep=1))
+        journal.note("erasure done", **gone)
+        journal.sync()
+
+
+def is_done(run: Path) -> bool:
+    """Whether the erasure that a run folder is for is complete."""
+    out = str(run.resolve())
+    return any(event["event"] == "erasure done" and event.get("out") == out for event in read_journal(run))
+
+
+def describe(run: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """The result of an erasure: what `fedstein forget --json` prints."""
+    config = load_run_config(run, careful=False)
+    erasure = config.erasures[-1]
+    sent = next((line["total_upload_bits"] for line in read_metrics(run) if line["round"] == erasure.start), 0)
+    found = {
+        "run": str(run),
+        "parent": erasure.parent,
+        "method": erasure.method,
+        "by": erasure.by,
+        "agents": list(erasure.agents),
+        "rounds": result["rounds"] - erasure.start,
+        "upload_bits": result["total_upload_bits"] - sent,
+        "forgotten_accuracy": result.get("forgotten_accuracy"),
+        "retained_accuracy": result.get("retained_accuracy"),
+        "seconds": result["seconds"],
+        "total_rounds": result["rounds"],
+    }
+    return found | {key: value for key, value in result.items() if key not in found}
+
+
+def assess(problem: Problem, particles: Tensor) -> Metrics:
+    """How good particles are on the data of those who left, of those who stay, on the test set, and for each agent."""
+    if problem.test is None:
+        return problem.evaluate(particles)
+    found: Metrics = {}
+    groups = {"forgotten": problem.pooled(problem.erased), "retained": problem.pooled(), "test": problem.test}
+    for name, data in groups.items():
+        scores = score_predictions(predict(problem.model, particles, data.x), data.y, problem.ece_bins)
+        found[name] = {key: scores[key] for key in SCORES}
+    found["agents"] = [
+        accuracy(predict(problem.model, particles, data.x).probabilities, data.y) for data in problem.agents
+    ]
+    return found
+
+
+def _refuse_out(parent: Path, out: Path) -> None:
+    if out == parent.resolve():
+        raise UserError(f"The '--out' must be a new run folder, not the run itself. Got {str(out)!r}.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if not (out / "config.toml").is_file() and (out / "lock").is_file():
+            return  # it was stopped before its config was written
+        raise UserError(f"The '--out' must be a new folder. {out} exists already.")
+
+
+def _lineage(config: Config) -> list[Path]:
+    """The run folders that this one descends from, the nearest first."""
+    return [Path(erasure.parent) for erasure in reversed(config.erasures) if erasure.parent]
+
+
+def _identity(asked: dict[str, Any], sha256: str) -> str:
+    return hashlib.sha256(json.dumps([asked, sha256], sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _request_of(erasure: ErasureConfig) -> str | None:
+    request = erasure_of(Path(erasure.parent))
+    return None if request is None else request.get("request")

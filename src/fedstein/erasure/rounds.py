@@ -1,0 +1,216 @@
+"""Erasure: from a run and a request to the config of a new run, and the rounds that do it.
+
+The rounds of an erasure follow those of its parent, so that no random draw comes twice. First the agents that asked
+forget (`rounds`), then those that stay repair (`repair`). Which phase a round belongs to, and who visits, follows from
+its number alone: an erasure that was stopped goes on like any other run.
+
+- forget-svgd: each agent runs Forget-SVGD on its own data (`methods/forget.py`).
+- take-back by agent: each agent takes its site back, within the budget over as many uploads as there are rounds.
+- take-back by server: the server subtracts the escrow, the sum of all that it has applied of the agent, at once or in
+  portions during the first repair rounds. It needs no agent and no bits.
+- retrain: a new run from scratch, without the agents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from fedstein.config import Config, ErasureConfig, Forgetting, Side
+from fedstein.engines import ESCROW, RESIDUAL, Note, Schedule, State, no_note, rounds
+from fedstein.errors import UserError
+from fedstein.methods import DSVGD, ForgetSVGD, Memory, Method, TakeBack
+from fedstein.problem import Problem
+from fedstein.uplink import plan
+
+__all__ = ["erasure_rounds", "first_state", "plan_erasure"]
+
+SHARE = 5  # of training's rounds, one in so many is spent on the repair
+
+
+def plan_erasure(
+    config: Config,
+    problem: Problem,
+    state: State,
+    agents: Sequence[int],
+    method: Forgetting,
+    *,
+    by: Side | None = None,
+    rounds: int | None = None,
+    repair: int | None = None,
+    portions: int = 1,
+    guarded: bool = True,
+    keep_parent: bool = False,
+    parent: str = "",
+    parent_sha256: str = "",
+) -> Config:
+    """The config of the new run. What is None is chosen to suit the method and the run.
+
+    Raises:
+        UserError: the agents are not there, or the run has not what the method needs.
+    """
+    agents = tuple(agents)
+    _refuse_agents(config, problem, agents)
+    if by is None:
+        by = "server" if method == "take-back" and config.recording.escrow else "agent"
+    _refuse_method(config, state, agents, method, by)
+    start = 0 if method == "retrain" else state.round
+    if rounds is None:
+        rounds = len(agents) * {"forget-svgd": 10, "take-back": _uploads(config, problem)}.get(method, 0)
+    if method == "retrain" or (method == "take-back" and by == "server"):
+        rounds = 0
+    elif rounds < len(agents):
+        raise UserError(f"The '--rounds' must be at least {len(agents)}, one for each agent. Got {rounds} instead.")
+    if repair is None:
+        repair = max(config.training_rounds // SHARE, 1) if method == "take-back" else 0
+    if method == "take-back" and repair < 1:
+        raise UserError("The '--repair' must be at least 1: without it the model is of no use. Got 0 instead.")
+    if method == "retrain":
+        repair = 0
+    if not 1 <= portions <= max(repair, 1):
+        raise UserError(f"The '--portions' must be in 1..{max(repair, 1)}, the rounds of repair. Got {portions}.")
+    erasure = ErasureConfig(
+        agents=agents,
+        method=method,
+        by=by,
+        start=start,
+        rounds=rounds,
+        repair=repair,
+        portions=portions if by == "server" else 1,
+        guarded=guarded,
+        keep_parent=keep_parent,
+        parent=parent,
+        parent_sha256=parent_sha256,
+    )
+    staying = len(problem.present) - len(agents)
+    count = min(config.schedule.agents_per_round, staying)
+    every = config.evaluation.every
+    return config.model_copy(
+        update={
+            "rounds": config.training_rounds if method == "retrain" else erasure.end,
+            "erasures": (*config.erasures, erasure),
+            "schedule": config.schedule.model_copy(update={"agents_per_round": count}),
+            "evaluation": config.evaluation.model_copy(
+                update={"every": every if method == "retrain" else min(every, max(1, (rounds + repair) // 20))}
+            ),
+        }
+    )
+
+
+def first_state(state: State, erasure: ErasureConfig) -> State:
+    """The parent's state without what the erasure does not need of the agents that leave."""
+    key = {"forget-svgd": None, "take-back": ESCROW if erasure.by == "server" else "site"}[erasure.method]
+    needed: dict[int, Memory] = {}
+    for agent in erasure.agents:
+        memory = state.memories.get(agent, {})
+        if key is not None and key in memory:
+            needed[agent] = {key: memory[key]}
+    return replace(state, memories=state.memories.without(erasure.agents).put(needed), uploads=(), frames=())
+
+
+def erasure_rounds(problem: Problem, config: Config, state: State, note: Note = no_note) -> Iterator[State]:
+    """The rounds of the newest erasure of a config, from `state` on, and repair without end after that."""
+    erasure = config.erasures[-1]
+    uplink = config.uplink.terms(config.method, problem.model.dim)
+    forgetting = _forgetting(config.method, erasure)
+    # What is left of a site is the error-feedback memory of its taking back: adding a second one would count it twice.
+    own = replace(uplink, feedback=False) if uplink is not None and erasure.method == "take-back" else uplink
+    while True:
+        done = state.round - erasure.start
+        if done < erasure.rounds:
+            turn = _whose_turn(erasure, done)
+            more = rounds(problem, forgetting, Schedule(), config.seed, state, own, note=note, among=[turn])
+        else:
+            state = _take_portion(state, erasure, done - erasure.rounds, note)
+            escrow = config.recording.escrow
+            more = rounds(problem, config.method, config.schedule, config.seed, state, uplink, note=note, escrow=escrow)
+        state = next(more)
+        if state.round - erasure.start >= erasure.rounds + (erasure.portions if erasure.by == "server" else 0):
+            state = replace(state, memories=state.memories.without(erasure.agents))
+        yield state
+
+
+def _whose_turn(erasure: ErasureConfig, done: int) -> int:
+    """The letter's agents alternate. Guarded ones forget one after the other: each has an anchor of its own."""
+    if erasure.method == "forget-svgd" and not erasure.guarded:
+        return erasure.agents[done % len(erasure.agents)]
+    return erasure.agents[done * len(erasure.agents) // erasure.rounds]
+
+
+def _take_portion(state: State, erasure: ErasureConfig, repaired: int, note: Note) -> State:
+    """At the server, before a repair round: subtract a portion of the escrow."""
+    if erasure.by != "server" or repaired >= erasure.portions:
+        return state
+    particles, left = state.particles, {}
+    for agent in erasure.agents:
+        if agent in state.memories:
+            portion = state.memories[agent][ESCROW] / (erasure.portions - repaired)
+            particles = particles - portion
+            left[agent] = {ESCROW: state.memories[agent][ESCROW] - portion}
+    note("taken back", round=state.round, agents=list(left), portion=repaired + 1, portions=erasure.portions)
+    return replace(state, particles=particles, memories=state.memories.put(left))
+
+
+def _forgetting(method: Method, erasure: ErasureConfig) -> Method:
+    """The method of the agents that forget, with the settings that the run was trained with."""
+    settings = method.model_dump()
+    if erasure.method == "forget-svgd":
+        return ForgetSVGD(**settings, guarded=erasure.guarded)
+    return TakeBack(**settings) if erasure.method == "take-back" else method
+
+
+def _refuse_agents(config: Config, problem: Problem, agents: tuple[int, ...]) -> None:
+    last = len(problem.agents) - 1
+    for agent in agents:
+        if not 0 <= agent <= last:
+            raise UserError(f"The '--agents' must be in 0..{last}. Got {agent} instead.")
+        if agent in config.erased:
+            raise UserError(f"The agent {agent} was forgotten already. Coming back makes it a new agent.")
+        if agents.count(agent) > 1:
+            raise UserError(f"The '--agents' names agent {agent} twice.")
+    if not agents:
+        raise UserError("The '--agents' must name at least one agent. Got none.")
+    if len(agents) == len(problem.present):
+        raise UserError(
+            "The '--agents' must leave at least one: a model that forgets all its agents is a new model. "
+            "Delete the run folder instead."
+        )
+
+
+def _refuse_method(config: Config, state: State, agents: Sequence[int], method: Forgetting, by: Side) -> None:
+    """Say why a run cannot forget in this way."""
+    if method == "retrain":
+        return
+    if not isinstance(config.method, DSVGD):
+        raise UserError(
+            f"The '--method' {method} needs a run of dsvgd; this one is of {config.method.name}. Use retrain."
+        )
+    if state.round == 0:
+        raise UserError("The run has no rounds yet: there is nothing to forget. Use retrain.")
+    if method == "forget-svgd":
+        if by == "server":
+            raise UserError("The '--by' server needs take-back: Forget-SVGD works on the agent's own data.")
+        return
+    if config.method.factor != "linear":
+        raise UserError(
+            f"The '--method' take-back needs a run with method.factor = 'linear': its sites say what each agent has "
+            f"changed. This run has '{config.method.factor}' factors. Use forget-svgd or retrain."
+        )
+    key, place = (ESCROW, "the server's escrow") if by == "server" else ("site", "the agent's site")
+    for agent in agents:
+        memory = state.memories.get(agent, {})  # empty: it never took part, and there is nothing to take back
+        if key not in memory and memory.keys() - {RESIDUAL}:
+            reason = (
+                "The run was trained without recording.escrow, so only the agent itself can take its site back "
+                "('--by agent')."
+                if by == "server"
+                else "The agent's memory is gone."
+            )
+            raise UserError(f"Cannot take back agent {agent}: {place} is not there. {reason} Or use retrain.")
+
+
+def _uploads(config: Config, problem: Problem) -> int:
+    """How many uploads carry a whole site: one without a budget, else every entry twice."""
+    uplink = config.uplink.terms(config.method, problem.model.dim)
+    return 1 if uplink is None else 2 * math.ceil(problem.model.dim / plan(uplink.contract).kept)

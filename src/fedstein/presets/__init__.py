@@ -1,0 +1,1 @@
+"""Settings that come with fedstein: `fedstein train --preset NAME`."""
