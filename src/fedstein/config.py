@@ -119,6 +119,10 @@ class UplinkConfig(_Section):
     entries: Literal["fixed", "adaptive"] = Field(
         "fixed", description="fixed: N_b bits an entry; adaptive: entropy coding, and as many entries as fit"
     )
+    common: bool = Field(
+        False,
+        description="a frame may give all particles of a group the same values, where that carries more of the update",
+    )
     a_max: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="end of the quantiser's range; the largest magnitude if left out"
     )
@@ -138,6 +142,10 @@ class UplinkConfig(_Section):
             raise UserError(
                 f"The 'uplink.positions' must be auto, range or informed with adaptive entries. Got '{self.positions}'."
             )
+        if self.common and self.positions in ("golomb", "enumerative"):
+            raise UserError(
+                f"The 'uplink.positions' must be auto, range or informed with common values. Got '{self.positions}'."
+            )
         contract = Contract(
             dim=dim,
             particles=method.particles,
@@ -147,6 +155,7 @@ class UplinkConfig(_Section):
             a_max=self.a_max,
             positions=self.positions,
             entries=self.entries,
+            common=self.common,
         )
         plan(contract)  # refuses a budget that is too small before any work is done
         return Uplink(contract, self.feedback)

@@ -33,6 +33,8 @@ CONTRACTS = [
     Contract(300, 6, 3, 12, 4000, entries="adaptive"),
     Contract(1010, 5, 1, 5, 4000, positions="informed", entries="adaptive"),
     Contract(1, 1, 1, 2, 4000),
+    Contract(300, 6, 2, 5, 4000, positions="informed", common=True),
+    Contract(1010, 40, 1, 3, 4000, entries="adaptive", common=True),
 ]
 random = np.random.default_rng(0)
 KNOWN = [
@@ -58,7 +60,7 @@ def one_input(content: bytes) -> None:
         return
     assert 8 * len(data) <= contract.budget_bits
     assert found.positions.shape == (contract.groups, found.kept)
-    assert found.levels.shape == (contract.particles, found.kept)
+    assert found.levels.shape == (contract.particles // found.copies, found.kept)
     if found.kept:
         assert found.positions.min() >= 0
         assert found.positions.max() < contract.dim
@@ -70,8 +72,9 @@ def one_input(content: bytes) -> None:
 def write_seeds(folder: Path) -> None:
     """True frames of every contract, so that the fuzzer starts behind the header."""
     for index, (contract, known) in enumerate(zip(CONTRACTS, KNOWN, strict=True)):
-        for scale in (0.0, 1.0):
+        for scale in (0.0, 1.0, 2.0):
             update = (scale * random.normal(size=(contract.particles, contract.dim))).astype(np.float32)
+            update[1:] = update[:1] if scale == 2.0 else update[1:]  # particles that are alike have common values
             true_frame, _, _ = frame.encode(update, contract, random, known)
             for forged in (0, 1):
                 (folder / f"{index}-{scale:g}-{forged}").write_bytes(bytes([2 * index + forged]) + true_frame)

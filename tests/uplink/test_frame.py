@@ -14,7 +14,7 @@ from fedstein.uplink.frame import Sparse
 
 MODES = [("auto", "fixed"), ("golomb", "fixed"), ("range", "fixed"), ("informed", "fixed"), ("auto", "adaptive"),
          ("informed", "adaptive")]  # fmt: skip
-KINDS = ("normal", "zero", "constant", "outlier", "heavy", "one row")
+KINDS = ("normal", "zero", "constant", "outlier", "heavy", "one row", "alike")
 
 
 def make_update(kind, particles, dim, seed):
@@ -30,6 +30,8 @@ def make_update(kind, particles, dim, seed):
         update = random.standard_cauchy((particles, dim)) * 1e-6
     elif kind == "one row":
         update[1:] = 0
+    elif kind == "alike":
+        update = update[:1] + 0.01 * update
     return update.astype(np.float32)
 
 
@@ -41,6 +43,7 @@ def problems(draw):
     positions, entries = draw(st.sampled_from(MODES))
     a_max = draw(st.none() | st.just(0.5))
     contract = Contract(dim, particles, groups, draw(st.integers(2, 16)), 1, a_max, positions, entries)
+    contract = replace(contract, common=positions != "golomb" and draw(st.booleans()))
     contract = replace(contract, budget_bits=draw(st.integers(1, 40 * particles * dim + 400)))
     kind, seed = draw(st.sampled_from(KINDS)), draw(st.integers(0, 2**32))
     update = make_update(kind, particles, dim, seed)
@@ -65,7 +68,9 @@ def test_every_frame_is_within_the_budget_and_means_the_same_at_both_ends(proble
     assert found.scale == sent.scale
     np.testing.assert_array_equal(found.dense(), sent.dense())
     # Support: what is kept is the heaviest of each group.
-    weights = np.abs(update).reshape(contract.groups, -1, contract.dim).sum(1, dtype=np.float32)
+    each = update.reshape(contract.groups, -1, contract.dim)
+    each = each if found.copies == 1 else each.mean(1, keepdims=True)
+    weights = np.abs(each).sum(1, dtype=np.float32)
     for row, weight in zip(found.positions, weights, strict=True):
         others = np.delete(weight, row)
         if len(row) and len(others):
@@ -81,7 +86,10 @@ def test_damaged_frames_are_refused(problem, data):
     except UserError:
         return
     wide = replace(contract, budget_bits=contract.budget_bits + 800)
-    wide_plan = plan(wide).kept == plan(contract).kept
+    pairs = [(wide, contract)]
+    if contract.can_be_common:
+        pairs.append((wide.per_group(), contract.per_group()))
+    wide_plan = all(plan(a).kept == plan(b).kept for a, b in pairs)
     damage = data.draw(st.sampled_from(["flip", "cut", "extend", "random"]))
     if damage == "flip":
         bit = data.draw(st.integers(0, 8 * len(frame) - 1))
@@ -120,6 +128,23 @@ def test_another_contract_or_other_knowledge_is_noticed():
         decode(frame, replace(contract, bits_per_entry=6), known)
 
 
+@pytest.mark.parametrize("entries", ["fixed", "adaptive"])
+def test_common_values_are_sent_where_they_carry_more(entries):
+    own = Contract(400, 8, 2, 5, 900, entries=entries)
+    contract = replace(own, common=True)
+    alike = make_update("alike", 8, 400, 5)
+    opposed = alike * np.array([[1], [-1]] * 4, np.float32)
+    for update, copies in ((alike, 4), (opposed, 1)):
+        found = [encode(update, terms, np.random.default_rng(0)) for terms in (contract, own)]
+        errors = [float(np.square(update - sparse.dense()).sum()) for _, sparse, _ in found]
+        assert found[0][1].copies == copies
+        assert errors[0] < 0.8 * errors[1] if copies > 1 else errors[0] == errors[1]
+        assert decode(found[0][0], contract).dense().shape == (8, 400)
+        if copies > 1:
+            with pytest.raises(PayloadError, match="common"):
+                decode(found[0][0], own)
+
+
 def test_the_two_ends_of_sharing():
     update = make_update("normal", 4, 50, 3)
     shared = encode(update, Contract(50, 4, 1, 5, 500), np.random.default_rng(0))[1]
@@ -135,6 +160,7 @@ GOLDEN = {
     ("range", "fixed"): "21dcc0983f40fd7fd7fd7f57f57f23f3",
     ("auto", "adaptive"): "3920842e3f400823f3313dc17138cdf4dba5b758",
 }
+COMMON = "2fba6cab3f40fe7e3bff75656adf00fdbb"
 
 
 def golden_update():
@@ -148,6 +174,14 @@ def test_golden_bytes(positions, entries):
     frame, _, _ = encode(golden_update(), contract, _Half())
     assert frame.hex() == GOLDEN[positions, entries]
     assert isinstance(decode(bytes.fromhex(GOLDEN[positions, entries]), contract), Sparse)
+
+
+def test_golden_bytes_of_common_values():
+    contract = Contract(20, 2, 1, 4, 160, entries="adaptive", common=True)
+    update = np.repeat(golden_update()[:1], 2, axis=0)
+    frame, sparse, _ = encode(update, contract, _Half())
+    assert sparse.copies == 2
+    assert frame.hex() == COMMON
 
 
 class _Half:

@@ -23,10 +23,10 @@ from torch import Tensor
 from fedstein.build import build_problem, check_particles, load_features_of
 from fedstein.config import Config, ErasureConfig, Forgetting
 from fedstein.engines import State
-from fedstein.erasure.rounds import first_state, plan_erasure
+from fedstein.erasure.evidence import assess
+from fedstein.erasure.rounds import first_state, plan_erasure, site_norms
 from fedstein.errors import UserError
-from fedstein.metrics import accuracy
-from fedstein.problem import Metrics, Problem, predict, score_predictions
+from fedstein.problem import Problem
 from fedstein.runs import (
     RunFolder,
     erasure_of,
@@ -41,17 +41,13 @@ from fedstein.runs import (
 __all__ = [
     "Request",
     "ask",
-    "assess",
     "begin",
     "complete",
     "describe",
     "frozen_network",
     "is_done",
     "open_run",
-    "refuse_unfinished",
 ]
-
-SCORES = ("accuracy", "nll", "ece", "brier")
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
             f"{earlier['out']}. Finish it with 'fedstein forget' as before, then forget more agents from there."
         )
     _refuse_out(parent, out)
-    refuse_unfinished(parent)
+    _refuse_unfinished(parent)
     with hold(parent) as journal:
         checkpoint, particles = load_checkpoint(parent)
         state = checkpoint.state()
@@ -123,7 +119,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
     return Request(parent, out, config, known=False)
 
 
-def refuse_unfinished(run: Path) -> None:
+def _refuse_unfinished(run: Path) -> None:
     """A run that is itself an erasure must be complete before it is built upon."""
     config = load_run_config(run, careful=False)
     if config.erasures and not is_done(run):
@@ -153,10 +149,16 @@ def begin(run: RunFolder, problem: Problem) -> State | None:
     checkpoint, particles = load_checkpoint(parent)
     if checkpoint.particles_sha256 != erasure.parent_sha256:
         raise UserError(f"The run '{parent}' is not as it was when the erasure was requested: its particles changed.")
-    run.note("erasure began", parent=str(parent), round=checkpoint.round, before=assess(problem, particles))
-    if erasure.start == 0:
+    state = None if erasure.start == 0 else first_state(checkpoint.state(), erasure)
+    run.note(
+        "erasure began",
+        parent=str(parent),
+        round=checkpoint.round,
+        before=assess(problem, particles),
+        site_norms={} if state is None else site_norms(state, erasure.agents),
+    )
+    if state is None:
         return None
-    state = first_state(checkpoint.state(), erasure)
     run.adopt(parent, state)
     return state
 
@@ -212,21 +214,6 @@ def describe(run: Path, result: dict[str, Any]) -> dict[str, Any]:
         "total_rounds": result["rounds"],
     }
     return found | {key: value for key, value in result.items() if key not in found}
-
-
-def assess(problem: Problem, particles: Tensor) -> Metrics:
-    """How good particles are on the data of those who left, of those who stay, on the test set, and for each agent."""
-    if problem.test is None:
-        return problem.evaluate(particles)
-    found: Metrics = {}
-    groups = {"forgotten": problem.pooled(problem.erased), "retained": problem.pooled(), "test": problem.test}
-    for name, data in groups.items():
-        scores = score_predictions(predict(problem.model, particles, data.x), data.y, problem.ece_bins)
-        found[name] = {key: scores[key] for key in SCORES}
-    found["agents"] = [
-        accuracy(predict(problem.model, particles, data.x).probabilities, data.y) for data in problem.agents
-    ]
-    return found
 
 
 def _refuse_out(parent: Path, out: Path) -> None:

@@ -24,9 +24,9 @@ from fedstein.methods import DSVGD, ForgetSVGD, Memory, Method, TakeBack
 from fedstein.problem import Problem
 from fedstein.uplink import plan
 
-__all__ = ["erasure_rounds", "first_state", "plan_erasure"]
+__all__ = ["erasure_rounds", "first_state", "plan_erasure", "site_norms"]
 
-SHARE = 5  # of training's rounds, one in so many is spent on the repair
+SHARE = 0.24  # of training's rounds, what the repair takes: its uploads stay under a quarter of retraining's
 
 
 def plan_erasure(
@@ -63,7 +63,7 @@ def plan_erasure(
     elif rounds < len(agents):
         raise UserError(f"The '--rounds' must be at least {len(agents)}, one for each agent. Got {rounds} instead.")
     if repair is None:
-        repair = max(config.training_rounds // SHARE, 1) if method == "take-back" else 0
+        repair = max(int(config.training_rounds * SHARE), 1) if method == "take-back" else 0
     if method == "take-back" and repair < 1:
         raise UserError("The '--repair' must be at least 1: without it the model is of no use. Got 0 instead.")
     if method == "retrain":
@@ -126,9 +126,17 @@ def erasure_rounds(problem: Problem, config: Config, state: State, note: Note = 
             escrow = config.recording.escrow
             more = rounds(problem, config.method, config.schedule, config.seed, state, uplink, note=note, escrow=escrow)
         state = next(more)
+        if state.round - erasure.start == erasure.rounds:
+            note("forgot", round=state.round, site_norms=site_norms(state, erasure.agents))
         if state.round - erasure.start >= erasure.rounds + (erasure.portions if erasure.by == "server" else 0):
             state = replace(state, memories=state.memories.without(erasure.agents))
         yield state
+
+
+def site_norms(state: State, agents: Sequence[int]) -> dict[str, float]:
+    """How large what agents have to take back is; empty where they have no site."""
+    memories = {agent: state.memories[agent] for agent in agents if agent in state.memories}
+    return {str(agent): float(memory["site"].norm()) for agent, memory in memories.items() if "site" in memory}
 
 
 def _whose_turn(erasure: ErasureConfig, done: int) -> int:

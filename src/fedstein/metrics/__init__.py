@@ -2,6 +2,7 @@
 
 from fedstein.metrics.calibration import Reliability, adaptive_ece, ece, mce, reliability
 from fedstein.metrics.classification import accuracy, brier, class_accuracy, nll
+from fedstein.metrics.forgetting import js, kl, likelihood_ratio, membership_auc, true_positives, true_probability
 from fedstein.metrics.uncertainty import Prediction, mix, ood_auroc
 
 __all__ = [
@@ -12,9 +13,15 @@ __all__ = [
     "brier",
     "class_accuracy",
     "ece",
+    "js",
+    "kl",
+    "likelihood_ratio",
     "mce",
+    "membership_auc",
     "mix",
     "nll",
     "ood_auroc",
     "reliability",
+    "true_positives",
+    "true_probability",
 ]

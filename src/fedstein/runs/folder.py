@@ -139,8 +139,8 @@ class RunFolder:
         self._refuse_another_config()
         if (request := erasure_of(self.path)) is not None:
             raise UserError(
-                f"Agents {', '.join(map(str, request['agents']))} of run '{self.path}' asked to be forgotten: it cannot "
-                f"go on with them. 'fedstein resume {request['out']}' goes on without."
+                f"Agents {', '.join(map(str, request['agents']))} of run '{self.path}' asked to be forgotten: it "
+                f"cannot go on with them. 'fedstein resume {request['out']}' goes on without."
             )
         state = self._newest_state()
         done = 0 if state is None else state.round
@@ -415,6 +415,14 @@ def purge(run: Path, agents: Iterable[int] | None = None, keep: int = 0) -> dict
     for round in there[: len(there) - keep]:
         checkpoints.remove(run, round)
         found["checkpoints"] += 1
+    needed: set[Path] = set()
+    for kept in checkpoints.newest(run):
+        if isinstance(kept, Checkpoint):
+            needed |= {agent_file(run, agent, round) for agent, (round, _) in kept.agents.items()}
+    for file in (run / "agents").glob("agent-*/round-*.safetensors"):
+        if file not in needed:
+            file.unlink()
+            found["agents"] += 1
     for name in ("report.html", "report-figures"):
         path = run / name
         if path.is_dir() and not path.is_symlink():

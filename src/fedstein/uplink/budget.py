@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from fedstein.errors import UserError
@@ -34,6 +34,19 @@ class Contract:
     a_max: float | None = None  # None: the largest magnitude, sent with the frame
     positions: str = "auto"  # auto, golomb, range, enumerative, informed
     entries: str = "fixed"  # fixed, adaptive
+    common: bool = False  # a frame may give all particles of a group the same values
+
+    @property
+    def can_be_common(self) -> bool:
+        """Whether a frame with common values is of this contract, and has room for one entry."""
+        if not self.common or self.particles == self.groups:
+            return False
+        return cost(self.per_group(), 1).bits <= self.budget_bits
+
+    def per_group(self) -> Contract:
+        """The terms of a frame with common values: one particle stands for its group."""
+        positions = "range" if self.positions == "auto" else self.positions
+        return replace(self, particles=self.groups, positions=positions, common=False)
 
     @property
     def overhead_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """The frame: one upload as one byte string.
 
     byte 0       version (3 bits), kept is sent (1), entries are adaptive (1), position coder (3)
+                 (5, 6, 7: range, informed, all, and the values are common to all particles of a group)
     bytes 1-3    check: the upper 24 bits of a CRC-32 of all other bytes and of what they *mean* (contract, scale,
                  positions, levels), so that a wrong contract or other shared knowledge is noticed as well
     2 bytes      scale a_max, unless it is fixed by the contract
@@ -34,17 +35,22 @@ __all__ = ["Sparse", "decode", "encode"]
 
 VERSION = 1
 _NAMES = ("golomb", "range", "enumerative", "informed", "all")
+_COMMON_NAMES = {5: "range", 6: "informed", 7: "all"}
 _RANGE = Range()
 
 
 @dataclass(frozen=True)
 class Sparse:
-    """An update as it is sent: (groups, kept) positions, (particles, kept) levels, and the scale."""
+    """An update as it is sent: (groups, kept) positions, (particles, kept) levels, and the scale.
+
+    With common values the contract is that of `Contract.per_group`.
+    """
 
     positions: Positions
     levels: NDArray[np.int32]
     scale: float
     contract: Contract
+    copies: int = 1  # particles that each row of levels is for
 
     @property
     def kept(self) -> int:
@@ -57,7 +63,7 @@ class Sparse:
         values = dequantize(self.levels, self.scale, self.contract.bits_per_entry)
         places = np.repeat(self.positions, self.contract.particles // self.contract.groups, axis=0)
         np.put_along_axis(found, places, values, axis=1)
-        return found
+        return np.repeat(found, self.copies, axis=0)
 
 
 def encode(
@@ -80,12 +86,28 @@ def encode(
     Returns:
         The bytes, what they mean, and how many bits the positions took.
     """
+    own = _encode(update, contract, generator, known)
+    if not contract.can_be_common:
+        return own
+    copies = contract.particles // contract.groups
+    mean = update.reshape(contract.groups, copies, -1).mean(axis=1)
+    common = _encode(mean, contract.per_group(), generator, known, copies)
+    return min(own, common, key=lambda found: float(np.square(update.astype(np.float64) - found[1].dense()).sum()))
+
+
+def _encode(
+    update: NDArray[np.float32],
+    contract: Contract,
+    generator: np.random.Generator,
+    known: list[Known] | None,
+    copies: int = 1,
+) -> _Attempt:
     planned = plan(contract).kept
     searching = contract.entries == "adaptive" or contract.positions == "informed"
     order = ranked(importance(update, contract.groups), min(contract.dim, planned * 4) if searching else planned)
 
     def attempt(kept: int) -> _Attempt:
-        sparse = _sparsify(update, np.sort(order[:, :kept], axis=1), contract, generator)
+        sparse = _sparsify(update, np.sort(order[:, :kept], axis=1), contract, generator, copies)
         frame, position_bits = _pack(sparse, planned, known)
         return frame, sparse, position_bits
 
@@ -140,10 +162,14 @@ def decode(frame: bytes, contract: Contract, known: list[Known] | None = None) -
         raise PayloadError(f"The frame has {8 * len(frame)} bits, the budget is {contract.budget_bits}.")
     if len(frame) < contract.overhead_bytes:
         raise PayloadError(f"The frame has {len(frame)} bytes, shorter than any frame.")
-    head = frame[0]
-    name = _NAMES[head & 7] if head & 7 < len(_NAMES) else None
+    head, copies = frame[0], 1
+    name = _NAMES[head & 7] if head & 7 < len(_NAMES) else _COMMON_NAMES[head & 7]
+    if head & 7 >= len(_NAMES):
+        if not contract.can_be_common:
+            raise PayloadError("The frame has common values, which the contract does not allow.")
+        contract, copies = contract.per_group(), contract.particles // contract.groups
     adaptive = bool(head >> 3 & 1)
-    if head >> 5 != VERSION or name is None or adaptive != (contract.entries == "adaptive"):
+    if head >> 5 != VERSION or adaptive != (contract.entries == "adaptive"):
         raise PayloadError(f"The frame is of another version or contract (first byte {head:#04x}).")
     if name not in _allowed(contract):
         raise PayloadError(f"The frame's positions are coded as '{name}', which the contract does not allow.")
@@ -164,7 +190,7 @@ def decode(frame: bytes, contract: Contract, known: list[Known] | None = None) -
         if isinstance(error, PayloadError):
             raise
         raise PayloadError(f"The frame cannot be read: {error}.") from error
-    sparse = Sparse(positions, levels, scale, contract)
+    sparse = Sparse(positions, levels, scale, contract, copies)
     others = frame[:HEADER_BYTES] + frame[HEADER_BYTES + CHECK_BYTES :]
     if _check(sparse, others) != frame[HEADER_BYTES : HEADER_BYTES + CHECK_BYTES]:
         raise PayloadError("The frame is damaged: its check does not fit its content.")
@@ -172,14 +198,14 @@ def decode(frame: bytes, contract: Contract, known: list[Known] | None = None) -
 
 
 def _sparsify(
-    update: NDArray[np.float32], positions: Positions, contract: Contract, generator: np.random.Generator
+    update: NDArray[np.float32], positions: Positions, contract: Contract, generator: np.random.Generator, copies: int
 ) -> Sparse:
     places = np.repeat(positions, contract.particles // contract.groups, axis=0)
     values = np.take_along_axis(update, places, axis=1)
     scale = contract.a_max
     if scale is None:
         scale = pack_scale(float(np.abs(values).max(initial=0.0)))[1]
-    return Sparse(positions, quantize(values, scale, contract.bits_per_entry, generator), scale, contract)
+    return Sparse(positions, quantize(values, scale, contract.bits_per_entry, generator), scale, contract, copies)
 
 
 def _allowed(contract: Contract) -> set[str]:
@@ -205,7 +231,10 @@ def _pack(sparse: Sparse, planned: int, known: list[Known] | None) -> tuple[byte
     number = b"" if kept == planned else _write_number(kept)
     scale = pack_scale(sparse.scale)[0] if contract.a_max is None else b""
     tail = scale + number + body
-    head = VERSION << 5 | (kept != planned) << 4 | (contract.entries == "adaptive") << 3 | _NAMES.index(name)
+    code = _NAMES.index(name)
+    if sparse.copies > 1:
+        code = next(code for code, common in _COMMON_NAMES.items() if common == name)
+    head = VERSION << 5 | (kept != planned) << 4 | (contract.entries == "adaptive") << 3 | code
     return bytes([head]) + _check(sparse, bytes([head]) + tail) + tail, position_bits
 
 
