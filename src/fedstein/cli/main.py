@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from fedstein import __version__
+from fedstein.cli.audit import audit
 from fedstein.cli.data import app as data_app
 from fedstein.cli.evaluate import evaluate
 from fedstein.cli.forget import forget
@@ -30,6 +31,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(train)
 app.command()(resume)
 app.command()(forget)
+app.command()(audit)
 app.command()(evaluate)
 app.command()(watch)
 app.command()(report)

@@ -28,10 +28,10 @@ from fedstein.trackers import check_trackers, open_trackers
 from fedstein.training import Trained, Watcher
 from fedstein.uplink import Uplink
 
-__all__ = ["prepare", "resume", "train", "work"]
+__all__ = ["Bar", "prepare", "resume", "train", "work"]
 
 
-class _Bar:
+class Bar:
     """A progress bar on stderr; it shows nothing where that is not a terminal."""
 
     def __init__(self, rounds: int) -> None:
@@ -48,7 +48,7 @@ class _Bar:
         )
         self._task = self._progress.add_task("", total=rounds, metrics="")
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         self._progress.start()
         return self
 
@@ -144,7 +144,7 @@ def prepare(config: Config, features: Tensor | None = None, *, quiet: bool) -> P
         if config.pretrain.rounds and features is None:
             if not quiet:
                 console.print(f"Pre-training the whole network: FedAvg, {config.pretrain.rounds} rounds of all agents")
-            watchers = [watching.enter_context(_Bar(config.pretrain.rounds))]
+            watchers = [watching.enter_context(Bar(config.pretrain.rounds))]
         problem = build_problem(config, features, watchers=watchers)
     config.uplink.terms(config.method, problem.model.dim)
     config.method.check(problem.prior)
@@ -162,7 +162,7 @@ def work(run: RunFolder, problem: Problem, state: State | None, report: bool, js
         run.save(state)  # so that there is a good state to keep, whatever happens in the first round
     with ExitStack() as watching:
         trackers = [watching.enter_context(tracker) for tracker in open_trackers(run.path, config, state.round)]
-        bar = watching.enter_context(_Bar(config.rounds))
+        bar = watching.enter_context(Bar(config.rounds))
         trained = fit_config(config, [run, bar, *trackers, _Stop()], problem, state, run.note)
     result = _result(run, trained, config.uplink.terms(config.method, problem.model.dim))
     if config.erasures:

@@ -42,6 +42,7 @@ __all__ = [
     "Request",
     "ask",
     "begin",
+    "bits_before",
     "complete",
     "describe",
     "frozen_network",
@@ -195,11 +196,17 @@ def is_done(run: Path) -> bool:
     return any(event["event"] == "erasure done" and event.get("out") == out for event in read_journal(run))
 
 
+def bits_before(run: Path, config: Config) -> int:
+    """What had been sent up when the newest erasure began."""
+    start = config.erasures[-1].start
+    return next((line["total_upload_bits"] for line in read_metrics(run) if line["round"] == start), 0)
+
+
 def describe(run: Path, result: dict[str, Any]) -> dict[str, Any]:
     """The result of an erasure: what `fedstein forget --json` prints."""
     config = load_run_config(run, careful=False)
     erasure = config.erasures[-1]
-    sent = next((line["total_upload_bits"] for line in read_metrics(run) if line["round"] == erasure.start), 0)
+    sent = bits_before(run, config)
     found = {
         "run": str(run),
         "parent": erasure.parent,

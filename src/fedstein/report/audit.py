@@ -1,0 +1,209 @@
+"""The erasure report: what was asked, what was done, and what can be shown of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedstein.erasure.audit import Audit, Check
+from fedstein.erasure.evidence import SCORES
+from fedstein.errors import RunError
+from fedstein.report.charts import Axis, Chart, Series
+from fedstein.report.page import Page, Raw, html, table, tiles
+from fedstein.report.run import human_bytes, write_page
+from fedstein.runs import read_metrics, to_json
+from fedstein.runs.files import write
+
+__all__ = ["write_audit"]
+
+_SAYS = {
+    "pass": "Nothing was found that tells this model from models that never had the data.",
+    "warn": "The erasure did its work, with reservations: read the lines marked warn.",
+    "fail": "At least one line says that the erasure is not good enough, or not complete.",
+}
+
+
+def write_audit(audit: Audit) -> tuple[Path, Path]:
+    """Write RUN/audit/audit.html and RUN/audit/audit.json. Returns both."""
+    folder = audit.run / "audit"
+    try:
+        folder.mkdir(exist_ok=True)
+        write(folder / "audit.json", to_json(audit.table, indent=2).encode())
+    except OSError as error:
+        raise RunError(f"Cannot write the audit to {folder}: {error.strerror}.") from error
+    return write_page(_page(audit), folder / "audit.html")[0], folder / "audit.json"
+
+
+def _page(audit: Audit) -> Page:
+    found, erasure = audit.table, audit.config.erasures[-1]
+    request, cost = found["request"], found["cost"]
+    agents = ", ".join(map(str, erasure.agents))
+    page = Page(
+        f"Erasure of agents {agents}",
+        f"{audit.run.resolve().name}: requested {_time(request['requested'])}, done {_time(request['done'])}, by "
+        f"{_how(request)}. Audit tier: {audit.tier}.",
+    )
+    page.add(
+        f'<p class="verdict"><span class="{audit.verdict}">{audit.verdict}</span> {html(_SAYS[audit.verdict])}</p>',
+        tiles(_tiles(audit)),
+    )
+    page.section(
+        "The checks",
+        "Each line compares this model with models that were retrained from scratch without the agents, or looks at "
+        "the folders. The verdict is that of the worst line.",
+    )
+    page.add(f'<div class="said">{table(["check", "value", "threshold", "", "what it says"], _lines(audit))}</div>')
+    _curves(page, audit)
+    if "forgotten" in found.get("metrics", {}).get("audited", {}):
+        _scores(page, audit)
+        _agents(page, found["retained_agents"])
+    page.section("What it cost", "Against training from scratch without the agents.")
+    page.add(
+        table(
+            ["", "this erasure", "retraining"],
+            [
+                ["rounds", f"{cost['rounds']:,}", f"{cost['retraining_rounds']:,}"],
+                ["sent up", human_bytes(cost["upload_bits"]), human_bytes(cost["retraining_upload_bits"])],
+                ["seconds", f"{cost['seconds']:,.1f}", f"{cost['retraining_seconds']:,.1f}"],
+            ],
+        )
+    )
+    page.section("Request, purge and hashes")
+    rows = [
+        ["request", request["id"]],
+        ["agents erased by it", agents],
+        ["agents erased in all", ", ".join(map(str, request["erased_in_all"]))],
+        ["began from", found["provenance"]["parents"][-1]],
+        ["particles before, SHA-256", found["provenance"]["particles_sha256_before"]],
+        ["particles after, SHA-256", found["provenance"]["particles_sha256_after"]],
+        ["files deleted", ", ".join(f"{n} of {kind}" for kind, n in found["purged"]["files"].items()) or "none"],
+        ["files left", "; ".join(found["purged"]["left"][:20]) or "none"],
+        ["parent kept by the operator", "yes" if found["purged"]["kept_parent"] else "no"],
+        [
+            "parameters that the erasure could change",
+            f"{found['parameters']['touched']:,} of {found['parameters']['of']:,}",
+        ],
+    ]
+    page.add(f'<div class="said">{table(["what", ""], rows)}</div>')
+    page.section("What this cannot show")
+    page.add("<ul>", *(f"<li>{html(limit)}</li>" for limit in found["limits"]), "</ul>")
+    return page
+
+
+def _tiles(audit: Audit) -> list[tuple[str, str]]:
+    found = audit.table
+    cost, metrics = found["cost"], found.get("metrics", {})
+    shown = []
+    if "forgotten" in metrics.get("audited", {}):
+        now, theirs = metrics["audited"], metrics["retrained"]
+        for group, words in (("forgotten", "accuracy on the forgotten data"), ("retained", "on the retained data")):
+            mean = sum(other[group]["accuracy"] for other in theirs) / len(theirs)
+            shown.append((f"{now[group]['accuracy']:.1%}", f"{words}; retrained {mean:.1%}"))
+    if kl := found.get("divergence", {}).get("kl"):
+        shown.append((f"{next(iter(kl.values()))['mean']:.4f}", "nats, mean KL to the retrained model"))
+    if "membership" in found:
+        shown.append((f"{found['membership']['auc']:.3f}", "AUC of the membership attack; 0.5 knows nothing"))
+    if cost["retraining_upload_bits"]:
+        shown.append((f"{cost['upload_bits'] / cost['retraining_upload_bits']:.1%}", "of retraining's uplink bits"))
+    return shown
+
+
+def _lines(audit: Audit) -> list[list[Any]]:
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4g}"
+
+    def line(check: Check) -> list[Any]:
+        badge = Raw(f'<span class="{check.status}">{check.status}</span>')
+        return [check.name, number(check.value), number(check.threshold), badge, check.note]
+
+    return [line(check) for check in audit.checks]
+
+
+def _curves(page: Page, audit: Audit) -> None:
+    erasure = audit.config.erasures[-1]
+    lines = [line for line in read_metrics(audit.run) if line["round"] >= erasure.start]
+    charts = []
+    names = {
+        "forgotten_label_accuracy": "forgotten labels, test",
+        "retained_label_accuracy": "retained labels, test",
+        "forgotten_accuracy": "forgotten agents' data",
+        "retained_accuracy": "retained agents' data",
+    }
+    series = []
+    for name, word in names.items():
+        there = [line for line in lines if line.get(name) is not None]
+        if there:
+            series.append(Series(word, [line["round"] for line in there], [line[name] for line in there]))
+    if series:
+        alt = "; ".join(f"{one.name} ends at {one.y[-1]:.3f}" for one in series) + "."
+        note = f"The erasure began after round {erasure.start:,}. Nothing is published before its last round."
+        charts.append(
+            Chart(
+                "forgetting", "Accuracy while forgetting", alt, Axis("round"), Axis("accuracy", 0, 1), series, note=note
+            )
+        )
+    if audit.losses:
+        charts.append(_histogram(audit))
+    if charts:
+        page.section("What happened", "")
+        page.figures(charts, "two")
+
+
+def _histogram(audit: Audit, bins: int = 20) -> Chart:
+    """What a population loss attack sees: if the two shapes are alike, it has nothing to go by."""
+    series = []
+    edges = [(i / bins, (i + 1) / bins) for i in range(bins)]
+    for name, values in audit.losses.items():
+        places = (values * bins).long().clamp_max(bins - 1)
+        shares = (torch.bincount(places, minlength=bins).double() / len(values)).tolist()
+        series.append(Series(name, [(left + right) / 2 for left, right in edges], shares))
+    auc = audit.table["membership"]["auc"]
+    return Chart(
+        "membership",
+        "What a membership attack sees",
+        f"AUC {auc:.3f}: 0.5 means that forgotten and unseen examples cannot be told apart.",
+        Axis("probability that the model gives to the true class", 0, 1),
+        Axis("share of examples", 0),
+        series,
+        note="Forgotten examples and unseen test examples of the same labels. Alike is good.",
+    )
+
+
+def _scores(page: Page, audit: Audit) -> None:
+    metrics = audit.table["metrics"]
+    before, now, theirs = metrics["before"], metrics["audited"], metrics["retrained"]
+    rows = []
+    for group in ("forgotten", "retained", "test"):
+        for name in SCORES:
+            values = [other[group][name] for other in theirs]
+            was = f"{before[group][name]:.4f}" if before else "-"
+            mean = sum(values) / len(values)
+            rows.append([f"{group}: {name}", was, f"{now[group][name]:.4f}", f"{mean:.4f}",
+                         f"{min(values):.4f} to {max(values):.4f}"])  # fmt: skip
+    page.section("On forgotten, retained and test data", f"ECE with {audit.problem.ece_bins} bins of equal width.")
+    page.add(table(["", "before", "now", f"retrained, mean of {len(theirs)}", "smallest to largest"], rows))
+
+
+def _agents(page: Page, agents: list[dict[str, Any]]) -> None:
+    page.section("Agents that stay", "Accuracy on their own data.")
+    rows = [
+        [row["agent"], f"{row['examples']:,}", "-" if row["before"] is None else f"{row['before']:.3f}",
+         f"{row['audited']:.3f}", f"{row['retrained']:.3f}"]
+        for row in agents[:100]
+    ]  # fmt: skip
+    page.add(table(["agent", "examples", "before", "now", "retrained"], rows))
+
+
+def _how(request: dict[str, Any]) -> str:
+    if request["method"] == "take-back":
+        side = "server from its escrow" if request["by"] == "server" else "agents themselves"
+        return f"taking the sites back (the {side})"
+    if request["method"] == "retrain":
+        return "training from scratch without them"
+    return "Forget-SVGD" + ("" if request["guarded"] else ", as the letter writes it")
+
+
+def _time(text: str | None) -> str:
+    return "at an unknown time" if text is None else text[:19].replace("T", " ") + " UTC"
