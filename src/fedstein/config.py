@@ -202,7 +202,9 @@ class ErasureConfig(_Section):
     start: int = Field(0, ge=0, description="the round that the parent had reached; 0: from scratch")
     rounds: int = Field(0, ge=0, description="rounds in which the agents themselves forget")
     repair: int = Field(0, ge=0, description="rounds after that, of the agents that stay")
-    portions: int = Field(1, ge=1, description="the server takes the site back in so many rounds (by server)")
+    handover: bool = Field(
+        True, description="what is taken back is shared out to the sites of those who stay; false: it is subtracted"
+    )
     guarded: bool = Field(True, description="false: Forget-SVGD as the letter writes it")
     keep_parent: bool = Field(False, description="nothing is purged from the parent")
     parent: str = Field("", description="the run folder that it began from")

@@ -47,7 +47,9 @@ def forget(
         int | None,
         typer.Option(min=0, help="Rounds of those that stay, after that; with take-back a fifth of training's."),
     ] = None,
-    portions: Annotated[int, typer.Option(min=1, help="take-back by server: in so many portions.")] = 1,
+    subtract: Annotated[
+        bool, typer.Option("--subtract", help="take-back: subtract the sites, share nothing out; needs more repair.")
+    ] = False,
     unguarded: Annotated[bool, typer.Option("--unguarded", help="Forget-SVGD as the letter writes it.")] = False,
     keep_parent: Annotated[
         bool, typer.Option("--keep-parent", help="Purge nothing from RUN; the audit says so.")
@@ -69,7 +71,7 @@ def forget(
         by=None if by is None else by.value,
         rounds=rounds,
         repair=repair,
-        portions=portions,
+        handover=not subtract,
         guarded=not unguarded,
         keep_parent=keep_parent,
     )

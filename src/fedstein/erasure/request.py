@@ -150,13 +150,13 @@ def begin(run: RunFolder, problem: Problem) -> State | None:
     checkpoint, particles = load_checkpoint(parent)
     if checkpoint.particles_sha256 != erasure.parent_sha256:
         raise UserError(f"The run '{parent}' is not as it was when the erasure was requested: its particles changed.")
-    state = None if erasure.start == 0 else first_state(checkpoint.state(), erasure)
+    state = None if erasure.start == 0 else first_state(checkpoint.state(), problem, run.config)
     run.note(
         "erasure began",
         parent=str(parent),
         round=checkpoint.round,
         before=assess(problem, particles),
-        site_norms={} if state is None else site_norms(state, erasure.agents),
+        site_norms=site_norms(checkpoint.state(), erasure.agents),
     )
     if state is None:
         return None

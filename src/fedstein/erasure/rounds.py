@@ -6,9 +6,15 @@ its number alone: an erasure that was stopped goes on like any other run.
 
 - forget-svgd: each agent runs Forget-SVGD on its own data (`methods/forget.py`).
 - take-back by agent: each agent takes its site back, within the budget over as many uploads as there are rounds.
-- take-back by server: the server subtracts the escrow, the sum of all that it has applied of the agent, at once or in
-  portions during the first repair rounds. It needs no agent and no bits.
+- take-back by server: the server takes it from the escrow, the sum of all that it has applied of the agent. It needs
+  no agent and no bits.
 - retrain: a new run from scratch, without the agents.
+
+What was taken back is either subtracted from the particles, or handed over. Training ends at the posterior of the
+agents that stay if theta = theta_0 + (sum of their sites) / delta. Subtracting the erased site makes that hold, and
+throws the particles far off: the sites that stay balanced the one that is gone. Handing it over makes it hold as well:
+the particles stay where they are, each site that stays gets an equal share, and its agent replaces that share, visit by
+visit, by what its own data says. The end is the same, the way there is much shorter.
 """
 
 from __future__ import annotations
@@ -17,16 +23,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import torch
+
 from fedstein.config import Config, ErasureConfig, Forgetting, Side
 from fedstein.engines import ESCROW, RESIDUAL, Note, Schedule, State, no_note, rounds
 from fedstein.errors import UserError
+from fedstein.inference import GaussianPrior
 from fedstein.methods import DSVGD, ForgetSVGD, Memory, Method, TakeBack
 from fedstein.problem import Problem
 from fedstein.uplink import plan
 
 __all__ = ["erasure_rounds", "first_state", "plan_erasure", "site_norms"]
 
-SHARE = 0.24  # of training's rounds, what the repair takes: its uploads stay under a quarter of retraining's
+SHARE = 0.2  # of training's rounds, what the repair takes: its uploads stay under a quarter of retraining's
 
 
 def plan_erasure(
@@ -39,7 +48,7 @@ def plan_erasure(
     by: Side | None = None,
     rounds: int | None = None,
     repair: int | None = None,
-    portions: int = 1,
+    handover: bool = True,
     guarded: bool = True,
     keep_parent: bool = False,
     parent: str = "",
@@ -68,8 +77,6 @@ def plan_erasure(
         raise UserError("The '--repair' must be at least 1: without it the model is of no use. Got 0 instead.")
     if method == "retrain":
         repair = 0
-    if not 1 <= portions <= max(repair, 1):
-        raise UserError(f"The '--portions' must be in 1..{max(repair, 1)}, the rounds of repair. Got {portions}.")
     erasure = ErasureConfig(
         agents=agents,
         method=method,
@@ -77,7 +84,7 @@ def plan_erasure(
         start=start,
         rounds=rounds,
         repair=repair,
-        portions=portions if by == "server" else 1,
+        handover=handover,
         guarded=guarded,
         keep_parent=keep_parent,
         parent=parent,
@@ -98,39 +105,62 @@ def plan_erasure(
     )
 
 
-def first_state(state: State, erasure: ErasureConfig) -> State:
-    """The parent's state without what the erasure does not need of the agents that leave."""
+def first_state(state: State, problem: Problem, config: Config) -> State:
+    """The parent's state, without what the erasure does not need of the agents that leave."""
+    erasure = config.erasures[-1]
     key = {"forget-svgd": None, "take-back": ESCROW if erasure.by == "server" else "site"}[erasure.method]
     needed: dict[int, Memory] = {}
     for agent in erasure.agents:
         memory = state.memories.get(agent, {})
         if key is not None and key in memory:
             needed[agent] = {key: memory[key]}
-    return replace(state, memories=state.memories.without(erasure.agents).put(needed), uploads=(), frames=())
+    state = replace(state, memories=state.memories.without(erasure.agents).put(needed), uploads=(), frames=())
+    return state if erasure.rounds else _let_go(state, problem, erasure)
 
 
 def erasure_rounds(problem: Problem, config: Config, state: State, note: Note = no_note) -> Iterator[State]:
     """The rounds of the newest erasure of a config, from `state` on, and repair without end after that."""
     erasure = config.erasures[-1]
     uplink = config.uplink.terms(config.method, problem.model.dim)
-    forgetting = _forgetting(config.method, erasure)
-    # What is left of a site is the error-feedback memory of its taking back: adding a second one would count it twice.
-    own = replace(uplink, feedback=False) if uplink is not None and erasure.method == "take-back" else uplink
-    while True:
-        done = state.round - erasure.start
-        if done < erasure.rounds:
-            turn = _whose_turn(erasure, done)
-            more = rounds(problem, forgetting, Schedule(), config.seed, state, own, note=note, among=[turn])
-        else:
-            state = _take_portion(state, erasure, done - erasure.rounds, note)
-            escrow = config.recording.escrow
-            more = rounds(problem, config.method, config.schedule, config.seed, state, uplink, note=note, escrow=escrow)
-        state = next(more)
-        if state.round - erasure.start == erasure.rounds:
-            note("forgot", round=state.round, site_norms=site_norms(state, erasure.agents))
-        if state.round - erasure.start >= erasure.rounds + (erasure.portions if erasure.by == "server" else 0):
-            state = replace(state, memories=state.memories.without(erasure.agents))
-        yield state
+    if state.round - erasure.start < erasure.rounds:
+        forgetting = _forgetting(config.method, erasure)
+        # What is left of a site is the error-feedback memory of its taking back: a second one would count it twice.
+        taking = erasure.method == "take-back"
+        own = replace(uplink, feedback=False) if uplink is not None and taking else uplink
+        while (done := state.round - erasure.start) < erasure.rounds:
+            among = [_whose_turn(erasure, done)]
+            state = next(
+                rounds(problem, forgetting, Schedule(), config.seed, state, own, note=note, among=among, escrow=taking)
+            )
+            if done + 1 == erasure.rounds:
+                note("forgot", round=state.round, site_norms=site_norms(state, erasure.agents))
+                state = _let_go(state, problem, erasure)
+            yield state
+    escrow = config.recording.escrow
+    yield from rounds(problem, config.method, config.schedule, config.seed, state, uplink, note=note, escrow=escrow)
+
+
+def _let_go(state: State, problem: Problem, erasure: ErasureConfig) -> State:
+    """After the last visit of the agents that leave: what was taken back is subtracted or handed over."""
+    leaving = [state.memories[agent] for agent in erasure.agents if agent in state.memories]
+    memories = state.memories.without(erasure.agents)
+    if erasure.method != "take-back" or not leaving:
+        return replace(state, memories=memories)
+    total = torch.stack([memory[ESCROW] for memory in leaving]).sum(0)
+    without = state.particles - total
+    if erasure.by == "agent":  # they have subtracted it already, and the escrow is what they subtracted
+        without, total = state.particles, -total
+    if not erasure.handover:
+        return replace(state, particles=without, memories=memories)
+    assert isinstance(problem.prior, GaussianPrior)
+    share = total * (problem.prior.precision / len(problem.present))
+    sites = {}
+    for agent in problem.present:
+        memory = memories.get(agent, {})
+        sites[agent] = {**memory, "site": memory["site"] + share if "site" in memory else share}
+        if ESCROW in memory:  # it goes on to be the sum of all that the site stands for
+            sites[agent][ESCROW] = memory[ESCROW] + total / len(problem.present)
+    return replace(state, particles=without + total, memories=memories.put(sites))
 
 
 def site_norms(state: State, agents: Sequence[int]) -> dict[str, float]:
@@ -144,20 +174,6 @@ def _whose_turn(erasure: ErasureConfig, done: int) -> int:
     if erasure.method == "forget-svgd" and not erasure.guarded:
         return erasure.agents[done % len(erasure.agents)]
     return erasure.agents[done * len(erasure.agents) // erasure.rounds]
-
-
-def _take_portion(state: State, erasure: ErasureConfig, repaired: int, note: Note) -> State:
-    """At the server, before a repair round: subtract a portion of the escrow."""
-    if erasure.by != "server" or repaired >= erasure.portions:
-        return state
-    particles, left = state.particles, {}
-    for agent in erasure.agents:
-        if agent in state.memories:
-            portion = state.memories[agent][ESCROW] / (erasure.portions - repaired)
-            particles = particles - portion
-            left[agent] = {ESCROW: state.memories[agent][ESCROW] - portion}
-    note("taken back", round=state.round, agents=list(left), portion=repaired + 1, portions=erasure.portions)
-    return replace(state, particles=particles, memories=state.memories.put(left))
 
 
 def _forgetting(method: Method, erasure: ErasureConfig) -> Method:
@@ -219,6 +235,9 @@ def _refuse_method(config: Config, state: State, agents: Sequence[int], method: 
 
 
 def _uploads(config: Config, problem: Problem) -> int:
-    """How many uploads carry a whole site: one without a budget, else every entry twice."""
+    """How many uploads carry a whole site: one without a budget, else enough for every entry three times."""
     uplink = config.uplink.terms(config.method, problem.model.dim)
-    return 1 if uplink is None else 2 * math.ceil(problem.model.dim / plan(uplink.contract).kept)
+    if uplink is None:
+        return 1
+    contract = uplink.contract.per_group() if uplink.contract.can_be_common else uplink.contract
+    return 3 * math.ceil(problem.model.dim / plan(contract).kept)

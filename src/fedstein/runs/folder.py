@@ -249,7 +249,8 @@ class RunFolder:
         with _writing(self.path):
             self.metrics.add(_line(state, metrics))
             self._changed |= {upload.agent for upload in state.uploads if state.memories.get(upload.agent)}
-            self._changed |= {agent for agent in self.config.erased if agent in state.memories}  # changed by the server
+            if self.config.erasures and state.round == self.config.erasures[-1].start + self.config.erasures[-1].rounds:
+                self._changed = set(state.memories)  # those who stay have got a share
             self._changed = {agent for agent in self._changed if agent in state.memories}  # some were forgotten since
             self._state = state
             if self.config.uplink.record_frames:

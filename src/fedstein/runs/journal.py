@@ -16,7 +16,6 @@ One JSON object a line, with `time` (UTC) and `event`:
     erasure requested  request, agents, method, out, round, particles_sha256     in the parent, before anything else
     erasure began      parent, round, before    in the new run: where it begins, and how good the model was then
     forgot       round, site_norms              the agents that asked have had their last round
-    taken back   round, agents, portion, portions       by the server, from the escrow
     purged       files by kind, kept_parent     what was deleted of the agents
     erasure done request, out, round, particles_sha256     in both
 """
