@@ -38,6 +38,7 @@ kill: .venv/test.stamp
 	$(BIN)/python tests/runs/kills.py --kills 50 --processes
 	$(BIN)/python tests/runs/kills.py --kills 500
 	$(BIN)/python tests/runs/kills.py --writes
+	$(BIN)/python tests/runs/kills.py --forget
 
 # docs/config.md is written from the settings themselves.
 docs: .venv/run.stamp

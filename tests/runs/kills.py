@@ -3,6 +3,7 @@
     python tests/runs/kills.py --kills 50                 at random moments
     python tests/runs/kills.py --kills 50 --processes     the same, each start a new `fedstein` process
     python tests/runs/kills.py --writes                   before, in and after every single write of a run
+    python tests/runs/kills.py --forget                   the same, of an erasure
 
 Particles, agents' files, metrics and result must be the same, byte for byte. Without `--processes` each start is a
 fork of this process, which has everything imported: a hundred times as many kills a second.
@@ -114,34 +115,52 @@ def at_random_moments(folder: Path, kills: int, rounds: int, processes: bool) ->
     print(f"{done} kills in {runs} runs, resumed from {len(resumed_from)} different places: all as if left alone")
 
 
-def at_every_write(folder: Path, rounds: int) -> None:
+def at_every_write(folder: Path, rounds: int, forget: bool) -> None:
     """The n-th system call that changes the folder kills the process, just before or halfway, for every n."""
-    reference = folder / "reference"
-    assert call(command(reference, rounds, 1)) == 0
+    trained, work, reference = folder / "trained", folder / "work", folder / "reference"
+    if forget:
+        assert call(command(trained, rounds, 1)) == 0
+
+    def reset() -> None:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        if forget:
+            shutil.copytree(trained, work / "parent")
+
+    def arguments() -> list[str]:
+        if forget:  # the same command does it, goes on with it, and finds it done
+            options = ["--agents", "1", "--by", "agent", "--rounds", "2", "--repair", "2"]
+            return ["forget", str(work / "parent"), *options, "--out", str(work / "run"), "--json"]
+        return command(work / "run", rounds, 1)
+
+    def killed(point: int, halfway: bool) -> int:
+        child = os.fork()
+        if child == 0:
+            _kill_myself(point, halfway)
+            os._exit(call(arguments()))
+        return os.waitpid(child, 0)[1]
+
+    reset()
+    assert call(arguments()) == 0
+    shutil.move(work, reference)
     points = 0
     for halfway in (False, True):
-        point = 0
-        while True:
-            point += 1
-            run = folder / f"run-{halfway}-{point}"
-            child = os.fork()
-            if child == 0:
-                _kill_myself(point, halfway)
-                os._exit(call(command(run, rounds, 1)))
-            _, status = os.waitpid(child, 0)
+        for point in range(1, 1000):
+            reset()
+            status = killed(point, halfway)
             if status == 0:
                 break
             assert os.WIFSIGNALED(status), f"point {point}: ended with {status}"
             points += 1
-            # And once more in the middle of the resumed run, at the same point of its own.
-            child = os.fork()
-            if child == 0:
-                _kill_myself(point, halfway)
-                os._exit(call(command(run, rounds, 1)))
-            os.waitpid(child, 0)
-            assert call(command(run, rounds, 1)) == 0, f"point {point} cannot be resumed"
-            same(run, reference)
-            shutil.rmtree(run)
+            killed(point, halfway)  # and once more in the middle of the resumed run, at the same point of its own
+            assert call(arguments()) == 0, f"point {point} cannot be resumed"
+            same(work / "run", reference / "run")
+            if forget:
+                same(work / "parent", reference / "parent")
+                assert call(arguments()) == 0
+                same(work / "run", reference / "run")
+                gone = [path for path in work.rglob("agent-1") if path.is_dir()]
+                assert not gone, f"point {point}: {gone} were not purged"
     print(f"{points} points of writing, killed at each and again when resumed: all as if left alone")
 
 
@@ -165,7 +184,7 @@ def _kill_myself(point: int, halfway: bool) -> None:
 
         setattr(os, name, call)
 
-    for name in ("write", "fsync", "replace", "truncate", "unlink", "mkdir"):
+    for name in ("write", "fsync", "replace", "truncate", "unlink", "rmdir", "mkdir"):
         counted(name)
 
 
@@ -175,10 +194,11 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, help="of each run: 150, 600 with --processes, 7 with --writes")
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--writes", action="store_true")
+    parser.add_argument("--forget", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.kills:
             rounds = options.rounds or (600 if options.processes else 150)
             at_random_moments(Path(folder), options.kills, rounds, options.processes)
-        if options.writes:
-            at_every_write(Path(folder), options.rounds or 7)
+        if options.writes or options.forget:
+            at_every_write(Path(folder), options.rounds or 7, options.forget)

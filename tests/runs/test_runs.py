@@ -88,7 +88,11 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path, whole, until):
         same(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("options", [["--kills", "50"], ["--writes", "--rounds", "4"]], ids=["random", "writes"])
+@pytest.mark.parametrize(
+    "options",
+    [["--kills", "50"], ["--writes", "--rounds", "4"], ["--forget", "--rounds", "4"]],
+    ids=["random", "writes", "forget"],
+)
 def test_killed_again_and_again(options):
     """`make kill` does more of it, with a new process each time."""
     script = Path(__file__).parent / "kills.py"

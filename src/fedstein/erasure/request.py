@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,8 @@ def open_run(request: Request, problem: Problem) -> tuple[RunFolder, State | Non
     """The new run folder and the state to go on from."""
     if (request.out / "config.toml").is_file():
         return RunFolder.resume(request.out)
+    if _is_half_made(request.out):
+        shutil.rmtree(request.out)
     return RunFolder.create(request.out, request.config, problem.frozen), None
 
 
@@ -226,10 +229,15 @@ def describe(run: Path, result: dict[str, Any]) -> dict[str, Any]:
 def _refuse_out(parent: Path, out: Path) -> None:
     if out == parent.resolve():
         raise UserError(f"The '--out' must be a new run folder, not the run itself. Got {str(out)!r}.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        if not (out / "config.toml").is_file() and (out / "lock").is_file():
-            return  # it was stopped before its config was written
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not _is_half_made(out):
         raise UserError(f"The '--out' must be a new folder. {out} exists already.")
+
+
+def _is_half_made(out: Path) -> bool:
+    """Whether a run folder was stopped before its config was written: nothing in it is of any use."""
+    first = {"lock", "environment.json", "features.safetensors", "config.toml"}
+    names = {file.name for file in out.iterdir()} if out.is_dir() else {"no folder"}
+    return "config.toml" not in names and {name.removesuffix(".part") for name in names} <= first
 
 
 def _lineage(config: Config) -> list[Path]:

@@ -413,9 +413,13 @@ def purge(run: Path, agents: Iterable[int] | None = None, keep: int = 0) -> dict
                 found[kind] += sum(1 for file in folder.rglob("*") if file.is_file())
                 shutil.rmtree(folder)
     there = checkpoint_rounds(run)
+    kept_stems = {f"round-{round:06d}" for round in there[len(there) - keep :]}
     for round in there[: len(there) - keep]:
         checkpoints.remove(run, round)
         found["checkpoints"] += 1
+    for file in (run / "checkpoints").glob("*"):  # the other half of one whose removal was cut short
+        if file.is_file() and file.stem not in kept_stems:
+            file.unlink()
     needed: set[Path] = set()
     for kept in checkpoints.newest(run):
         if isinstance(kept, Checkpoint):
