@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fedstein.config import Config
+from fedstein.config import Config, ErasureConfig
 from fedstein.methods import METHODS
 
 
@@ -19,7 +19,8 @@ def rows(section: str, fields: type[BaseModel]) -> list[str]:
     prefix = f"{section}." if section else ""
     for name, field in fields.model_fields.items():
         if field.description:
-            lines.append(f"| `{prefix}{name}` | {cell(field.default)} | {field.description} |")
+            default = "" if field.is_required() or field.default == "" else cell(field.default)
+            lines.append(f"| `{prefix}{name}` | {default} | {field.description} |")
     return [*lines, ""]
 
 
@@ -39,6 +40,8 @@ def text() -> str:
         part = getattr(config, name)
         if isinstance(part, BaseModel) and name != "method":
             lines += [f"## `[{name}]`", "", (type(part).__doc__ or "").strip(), "", *rows(name, type(part))]
+    about = (ErasureConfig.__doc__ or "").strip()
+    lines += ["## `[[erasures]]`", "", f"{about} Not to be written by hand.", "", *rows("", ErasureConfig)]
     for name, method in METHODS.items():
         lines += [f'## `[method]` with `name = "{name}"`', "", f"{method.summary.capitalize()}.", ""]
         lines += rows("method", method)

@@ -90,6 +90,7 @@ class Audit:
 
     def check(self, name: str, value: float | None, threshold: float | None, status: Status, note: str) -> None:
         """Add a line."""
+        value = None if value is None else round(value, 12)  # no -1.1e-16
         self.checks.append(Check(name, value, threshold, status, note))
 
     @property

@@ -124,6 +124,7 @@ def _lines(audit: Audit) -> list[list[Any]]:
 def _curves(page: Page, audit: Audit) -> None:
     erasure = audit.config.erasures[-1]
     lines = [line for line in read_metrics(audit.run) if line["round"] >= erasure.start]
+    before = audit.table.get("metrics", {}).get("before", {})
     charts = []
     names = {
         "forgotten_label_accuracy": "forgotten labels, test",
@@ -133,9 +134,12 @@ def _curves(page: Page, audit: Audit) -> None:
     }
     series = []
     for name, word in names.items():
-        there = [line for line in lines if line.get(name) is not None]
+        there = [(line["round"], line[name]) for line in lines if line.get(name) is not None]
+        was = before.get(name.removesuffix("_accuracy"), {}).get("accuracy")
+        if was is not None and erasure.start:
+            there.insert(0, (erasure.start, was))
         if there:
-            series.append(Series(word, [line["round"] for line in there], [line[name] for line in there]))
+            series.append(Series(word, [round for round, _ in there], [value for _, value in there]))
     if series:
         alt = "; ".join(f"{one.name} ends at {one.y[-1]:.3f}" for one in series) + "."
         note = f"The erasure began after round {erasure.start:,}. Nothing is published before its last round."
@@ -151,23 +155,26 @@ def _curves(page: Page, audit: Audit) -> None:
         page.figures(charts, "two")
 
 
-def _histogram(audit: Audit, bins: int = 20) -> Chart:
+def _histogram(audit: Audit, bins: int = 24) -> Chart:
     """What a population loss attack sees: if the two shapes are alike, it has nothing to go by."""
+    losses = {name: -values.clamp_min(1e-38).log() for name, values in audit.losses.items()}
+    high = float(torch.quantile(torch.cat(list(losses.values())), 0.99)) or 1.0
+    middles = [(i + 0.5) * high / bins for i in range(bins)]
     series = []
-    edges = [(i / bins, (i + 1) / bins) for i in range(bins)]
-    for name, values in audit.losses.items():
-        places = (values * bins).long().clamp_max(bins - 1)
+    for name, values in losses.items():
+        places = (values / high * bins).long().clamp(0, bins - 1)
         shares = (torch.bincount(places, minlength=bins).double() / len(values)).tolist()
-        series.append(Series(name, [(left + right) / 2 for left, right in edges], shares))
-    auc = audit.table["membership"]["auc"]
+        series.append(Series(name, middles, shares))
+    found = audit.table["membership"]
     return Chart(
         "membership",
         "What a membership attack sees",
-        f"AUC {auc:.3f}: 0.5 means that forgotten and unseen examples cannot be told apart.",
-        Axis("probability that the model gives to the true class", 0, 1),
+        f"AUC {found['auc']:.3f}: 0.5 means that forgotten and unseen examples cannot be told apart.",
+        Axis("loss of this model, nats", 0),
         Axis("share of examples", 0),
         series,
-        note="Forgotten examples and unseen test examples of the same labels. Alike is good.",
+        note=f"{found['forgotten']:,} forgotten examples and {found['unseen']:,} unseen test examples of the same "
+        "labels. Alike is good.",
     )
 
 

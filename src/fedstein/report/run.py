@@ -145,7 +145,7 @@ def _lead(run: Path, config: Config, problem: Problem, checkpoint: Checkpoint) -
     else:
         status = f"Stopped after {checkpoint.round:,} of {config.rounds:,} rounds."
     return (
-        f"{method.name} on {data.name}{partition}: {len(problem.agents)} agents, {method.particles} "
+        f"{method.name} on {data.name}{partition}: {len(problem.present)} agents, {method.particles} "
         f"particle{'s' * (method.particles > 1)} of {problem.model.dim:,} parameters. {status}"
     )
 
@@ -397,6 +397,10 @@ def _agents(page: Page, config: Config, problem: Problem, particles: Tensor, sto
     for agent, data in enumerate(agents[:MOST_AGENTS]):
         seen = story.agents.get(agent, _Agent())
         row: list[Any] = [agent, f"{len(data):,}"]
+        if agent in problem.erased:
+            row = [f"{agent}, erased", *["-"] * (4 if classifier else 1)]
+            rows.append([*row, f"{seen.visits:,}", human_bytes(seen.bits), "-", "-"])
+            continue
         if classifier:
             some = data.take(torch.arange(min(len(data), MOST_EXAMPLES)))
             probabilities = predict(problem.model, particles, some.x).probabilities
@@ -427,11 +431,17 @@ def _mix(labels: Tensor, names: list[str]) -> Raw:
 def _provenance(page: Page, run: Path, config: Config, checkpoint: Checkpoint, story: _Story) -> None:
     page.section("How to repeat it")
     version = story.environment.get("fedstein")
+    again = "# save the settings below as config.toml\nfedstein train config.toml --out again\n"
+    if config.erasures and config.erasures[-1].start:
+        last = config.erasures[-1]
+        agents = ",".join(map(str, last.agents))
+        again = (
+            "# repeat the run that this one began from, as PARENT\n"
+            f"fedstein forget PARENT --agents {agents} --method {last.method} --out again\n"
+        )
     commands = (
         f"pip install fedstein{'' if version is None else f'=={version}'}\n"
-        "# save the settings below as config.toml\n"
-        "fedstein train config.toml --out again\n"
-        f"sha256sum again/checkpoints/round-{checkpoint.round:06d}.safetensors"
+        f"{again}sha256sum again/checkpoints/round-{checkpoint.round:06d}.safetensors"
     )
     page.add(
         '<div class="card">',

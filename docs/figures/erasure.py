@@ -1,0 +1,63 @@
+"""Draw what the ways to forget do in the letter's setting: `python docs/figures/erasure.py` (about five minutes)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "experiments" / "erasure"))
+
+from measure import Study, letter  # noqa: E402
+
+COLOURS = {"take-back, handed over": "#0072b2", "take-back, subtracted": "#56b4e9", "Forget-SVGD, guarded": "#d55e00",
+           "Forget-SVGD, as written": "#cc79a7", "retraining": "#444444"}  # fmt: skip
+
+
+def main() -> None:
+    study = Study(letter(0, "1.0d"))
+    ways = {
+        "take-back, handed over": ("take-back", {}),
+        "take-back, subtracted": ("take-back", {"handover": False}),
+        "Forget-SVGD, guarded": ("forget-svgd", {"rounds": 40}),
+        "Forget-SVGD, as written": ("forget-svgd", {"rounds": 40, "guarded": False}),
+    }
+    curves = {}
+    for name, (method, options) in ways.items():
+        rows = [study.row(study.trained.state)]
+        for state in study.erase(method, **options):
+            if (done := state.round - study.trained.state.round) and (done <= 10 or done % 5 == 0):
+                rows.append(study.row(state))
+        curves[name] = rows
+    between = study.distance(study.other(1000).particles)
+    theirs = study.problem.evaluate(study.retrained.particles)
+    panels = (
+        ("forgotten", "Forgotten labels: test accuracy", theirs["forgotten_label_accuracy"]),
+        ("retained", "Retained labels: test accuracy", theirs["retained_label_accuracy"]),
+        ("kl", "KL from the retrained model, nats", between),
+    )
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    for axis, (key, title, level) in zip(axes, panels, strict=True):
+        for name, rows in curves.items():
+            x, y = [row["rounds"] for row in rows], [row[key] for row in rows]
+            axis.plot(x, y, color=COLOURS[name], label=name, lw=1.8)
+        word = "two retrained models" if key == "kl" else "retrained from scratch, 1,200 rounds"
+        axis.axhline(level, color=COLOURS["retraining"], ls="--", lw=1.2, label=word)
+        axis.set_title(title, fontsize=10, loc="left")
+        axis.set_xlabel("rounds of the erasure")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", alpha=0.3)
+        if key == "kl":
+            axis.set_yscale("log")
+            axis.text(240, level * 1.15, "two retrained models", ha="right", fontsize=8)
+        else:
+            axis.set_ylim(-0.03, 1)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8.5)
+    figure.savefig(HERE / "erasure.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()
