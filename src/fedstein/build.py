@@ -170,7 +170,11 @@ def check_particles(run: Path, config: Config, problem: Problem, particles: Tens
 def load_features_of(run: Path) -> Tensor | None:
     """The frozen particle that a run folder has kept, if it has."""
     kept = run / "features.safetensors"
-    return load_tensor(kept, "features") if kept.is_file() else None
+    if kept.is_file():
+        return load_tensor(kept, "features")
+    if load_run_config(run, careful=False).pretrain.rounds:
+        raise UserError(f"The file {kept} is missing: the network that this run was pre-trained to cannot be made up.")
+    return None
 
 
 def load_features(config: Config, stack: DenseStack) -> Tensor:

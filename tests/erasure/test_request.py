@@ -13,7 +13,7 @@ import torch
 
 from fedstein.cli.main import main
 from fedstein.erasure.audit import SCHEMA
-from fedstein.runs import RunFolder, load_state, read_journal, read_metrics
+from fedstein.runs import RunFolder, load_run_config, load_state, read_journal, read_metrics
 from fedstein.runs.checkpoints import save
 
 SETTINGS = ["data.name=digits", "data.partition=class-pairs", "data.agents=10", "data.examples=60", "model.hidden=[]",
@@ -88,8 +88,9 @@ def test_every_method_forgets_and_purges(run, tmp_path, capsys, method, options)
     # They are never scheduled again, also when the run is extended.
     longer = told(capsys, "resume", new, "--rounds", len(lines) + 12)
     assert longer["total_rounds"] == len(lines) + 12
-    forgetting = 0 if method != "forget-svgd" and "agent" not in options else found["rounds"] - 0
-    late = [line for line in read_metrics(new) if line["round"] > 150 + forgetting or method == "retrain"]
+    erasure = load_run_config(new).erasures[-1]
+    late = [line for line in read_metrics(new) if line["round"] > erasure.start + erasure.rounds]
+    assert late
     assert not {2, 3} & {upload["agent"] for line in late for upload in line["uploads"]}
     assert [event["event"] for event in read_journal(run)][-3:] == ["erasure requested", "purged", "erasure done"]
 
@@ -293,6 +294,28 @@ def test_the_audit_notices_what_was_left_behind(run, tmp_path, capsys):
     found = lines(told(capsys, "audit", tmp_path / "other"))
     assert found["purged"]["status"] == "fail"
     assert "copy.safetensors" in found["purged"]["note"]
+
+
+def test_a_hostile_config_cannot_have_another_run_purged(run, tmp_path, capsys):
+    """The new run's settings name its parent; a parent that knows of no request is left alone."""
+    new, victim = tmp_path / "new", Path(shutil.copytree(run, tmp_path / "victim"))
+    told(capsys, "forget", run, "--agents", "2", "--out", new, "--repair", "3")
+    for name in ("config.toml", "journal.jsonl"):
+        text = (new / name).read_text().replace(str(run), str(victim))
+        (new / name).write_text("\n".join(line for line in text.splitlines() if "erasure done" not in line) + "\n")
+    there = sorted(victim.rglob("*"))
+    told(capsys, "resume", new)
+    assert sorted(path for path in victim.rglob("*") if path.name != "lock") == [p for p in there if p.name != "lock"]
+
+
+def test_links_are_unlinked_and_what_they_lead_to_stays(run, tmp_path, capsys):
+    outside = tmp_path / "outside"
+    shutil.move(run / "frames" / "agent-2", outside)
+    (run / "frames" / "agent-2").symlink_to(outside)
+    count = len(list(outside.iterdir()))
+    told(capsys, "forget", run, "--agents", "2", "--out", tmp_path / "new", "--repair", "3")
+    assert not (run / "frames" / "agent-2").is_symlink()
+    assert len(list(outside.iterdir())) == count
 
 
 def test_the_full_audit_trains_shadow_models(tmp_path, capsys, monkeypatch):

@@ -27,7 +27,7 @@ from fedstein.config import Config, ErasureConfig, differences, to_table
 from fedstein.data import Examples
 from fedstein.engines import State, Totals, rounds
 from fedstein.erasure.evidence import SCORES, assess, membership
-from fedstein.erasure.request import bits_before, is_done
+from fedstein.erasure.request import bits_before, done_event, is_done
 from fedstein.errors import UserError
 from fedstein.metrics import (
     accuracy,
@@ -39,7 +39,7 @@ from fedstein.metrics import (
     true_probability,
 )
 from fedstein.problem import Metrics, Problem, predict
-from fedstein.runs import RunFolder, erasure_of, load_checkpoint, load_run_config, read_journal, read_metrics
+from fedstein.runs import RunFolder, erasures_of, load_checkpoint, load_run_config, read_journal, read_metrics
 from fedstein.training import Watcher, fit
 
 __all__ = ["SCHEMA", "TIERS", "Audit", "Check", "Watch", "audit"]
@@ -182,35 +182,35 @@ def _before(run: Path) -> Metrics:
 def _provenance(found: Audit, sha256: str) -> None:
     """Request, parents and hashes, and whether they fit each other."""
     erasure, run = found.config.erasures[-1], found.run
-    events = list(read_journal(run))
-    done = [event for event in events if event["event"] == "erasure done" and event.get("out") == str(run.resolve())]
+    done = done_event(run) or {}
     parent = Path(erasure.parent)
-    request = erasure_of(parent)
+    request = next((event for event in erasures_of(parent) if event.get("request") == done.get("request")), None)
     mistakes = []
     if request is None:
-        mistakes.append(f"the parent {parent} is not there any more, or its journal is gone")
-    elif request.get("out") == str(run.resolve()) and request.get("particles_sha256") != erasure.parent_sha256:
-        mistakes.append("the parent's journal names other particles")
-    if done[-1].get("particles_sha256") != sha256 and found.config.rounds <= erasure.end:
+        mistakes.append(f"the run {parent} is not there any more, or its journal does not know of the request")
+    elif request.get("particles_sha256") != erasure.parent_sha256 or request["agents"] != sorted(erasure.agents):
+        mistakes.append("the journal of the run that it began from names other agents or particles")
+    longer = found.config.rounds > max(erasure.end, found.config.training_rounds)
+    if done.get("particles_sha256") != sha256 and not longer:
         mistakes.append("the particles are not those that the erasure ended with")
     found.table["request"] = {
-        "id": done[-1].get("request"),
+        "id": done.get("request"),
         "agents": list(erasure.agents),
         "erased_in_all": list(found.config.erased),
         "method": erasure.method,
         "by": erasure.by,
         "guarded": erasure.guarded,
         "requested": None if request is None else request.get("time"),
-        "done": done[-1].get("time"),
+        "done": done.get("time"),
     }
     found.table["provenance"] = {
         "parents": [str(one.parent) for one in found.config.erasures],
         "particles_sha256_before": erasure.parent_sha256,
         "particles_sha256_after": sha256,
         "round_before": erasure.start,
-        "round_after": done[-1].get("round"),
+        "round_after": done.get("round"),
     }
-    status: Status = "warn" if request is None else "fail" if mistakes else "pass"
+    status: Status = "pass" if not mistakes else "warn" if request is None and len(mistakes) == 1 else "fail"
     note = "; ".join(mistakes) or "journals, hashes and parents of request and result fit each other"
     found.check("provenance", float(len(mistakes)), 0.0, status, note)
 
@@ -220,12 +220,12 @@ def _leftovers(found: Audit) -> None:
     config, run = found.config, found.run
     parents = [Path(erasure.parent) for erasure in config.erasures]
     left: list[str] = []
-    for place in [run, *parents]:
-        for kind in ("agents", "frames"):
-            for agent in config.erased:
-                left += [str(file) for file in (place / kind / f"agent-{agent}").rglob("*") if file.is_file()]
-    for place in parents:
-        left += [str(file) for file in (place / "checkpoints").glob("*") if file.is_file()]
+    for place in dict.fromkeys([run, *parents]):
+        for file in sorted(place.rglob("*")):
+            if file.suffix in (".safetensors", ".frame", ".part") or file.is_symlink():
+                parts = file.relative_to(place).parts
+                if not _belongs(parts, config.erased, model=place == run):
+                    left.append(str(file))
     purged: dict[str, int] = {}
     for place in dict.fromkeys([run, *parents]):
         for event in read_journal(place):
@@ -240,6 +240,14 @@ def _leftovers(found: Audit) -> None:
         why = "the operator asked to keep the parent" if kept else "they should have been deleted"
         note = f"{len(left)} files are left, the first is {left[0]}: {why}"
     found.check("purged", float(len(left)), 0.0, status, note)
+
+
+def _belongs(parts: tuple[str, ...], erased: Sequence[int], model: bool) -> bool:
+    """Whether a file of parameters may be in a run folder: the final model and those who stay; frames of others."""
+    if parts[0] in ("agents", "frames"):
+        gone = len(parts) < 3 or parts[1] in {f"agent-{agent}" for agent in erased}
+        return not gone and (model or parts[0] == "frames")
+    return parts == ("features.safetensors",) or (model and parts[0] in ("checkpoints", "audit"))
 
 
 def _schedule(found: Audit) -> None:
@@ -323,9 +331,11 @@ def _retrained(found: Audit, seed: int, number: int, count: int, watch: Watch) -
 def _train(path: Path, config: Config, frozen: Tensor | None, title: str, watch: Watch) -> Model:
     if (path / "config.toml").is_file() and differences(to_table(load_run_config(path, False)), to_table(config)):
         shutil.rmtree(path)
-    problem = build_problem(config, load_features_of(path) if frozen is None else frozen)
+    problem = build_problem(
+        config, load_features_of(path) if frozen is None and (path / "config.toml").is_file() else frozen
+    )
     state: State | None = None
-    if (path / "config.toml").is_file():
+    if begun:
         folder, state = RunFolder.resume(path)
     else:
         shutil.rmtree(path, ignore_errors=True)

@@ -30,7 +30,7 @@ from fedstein.errors import UserError
 from fedstein.problem import Problem
 from fedstein.runs import (
     RunFolder,
-    erasure_of,
+    erasures_of,
     hold,
     load_checkpoint,
     load_run_config,
@@ -46,6 +46,7 @@ __all__ = [
     "bits_before",
     "complete",
     "describe",
+    "done_event",
     "frozen_network",
     "is_done",
     "open_run",
@@ -82,14 +83,15 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
     """
     out = out.resolve()
     asked = {"agents": sorted(agents), "method": method, "out": str(out)}
-    earlier = erasure_of(parent)
-    if earlier is not None and {key: earlier.get(key) for key in asked} == asked:
-        if (out / "config.toml").is_file():
-            return Request(parent, out, load_run_config(out), known=True)
-    elif earlier is not None and not is_done(Path(earlier["out"])):
+    earlier = erasures_of(parent)
+    known = any({key: event.get(key) for key in asked} == asked for event in earlier)
+    if known and (out / "config.toml").is_file():
+        return Request(parent, out, load_run_config(out), known=True)
+    open_ = [event for event in earlier if not event["done"]]
+    if open_ and not known:
         raise UserError(
-            f"Another erasure of run '{parent}' is under way: agents {', '.join(map(str, earlier['agents']))} in "
-            f"{earlier['out']}. Finish it with 'fedstein forget' as before, then forget more agents from there."
+            f"Another erasure of run '{parent}' is under way: agents {', '.join(map(str, open_[-1]['agents']))} in "
+            f"{open_[-1]['out']}. Finish it with 'fedstein forget' as before, then forget more agents from there."
         )
     _refuse_out(parent, out)
     _refuse_unfinished(parent)
@@ -109,7 +111,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
             parent_sha256=checkpoint.particles_sha256,
             **options,
         )
-        if earlier is None or {key: earlier.get(key) for key in asked} != asked:
+        if not known:
             journal.note(
                 "erasure requested",
                 request=_identity(asked, checkpoint.particles_sha256),
@@ -118,7 +120,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
                 particles_sha256=checkpoint.particles_sha256,
             )
             journal.sync()
-    return Request(parent, out, config, known=False)
+    return Request(parent, out, config, known)
 
 
 def _refuse_unfinished(run: Path) -> None:
@@ -174,17 +176,23 @@ def complete(run: Path) -> None:
     config = load_run_config(run, careful=False)
     checkpoint = load_checkpoint(run)[0]
     erasure = config.erasures[-1]
-    gone = {"request": _request_of(erasure), "out": str(run.resolve()), "round": checkpoint.round,
-            "particles_sha256": checkpoint.particles_sha256}  # fmt: skip
-    for place in _lineage(config):
-        if not (place / "journal.jsonl").is_file():
+    gone = {
+        "request": _request_of(erasure),
+        "agents": list(erasure.agents),
+        "out": str(run.resolve()),
+        "round": checkpoint.round,
+        "parent_sha256": erasure.parent_sha256,
+        "particles_sha256": checkpoint.particles_sha256,
+    }
+    for one in reversed(config.erasures):
+        place = Path(one.parent)
+        # A run is purged only if it knows of the request itself: a config could name any folder.
+        if _request_of(one) is None:
             continue
         with hold(place) as journal:
             if not erasure.keep_parent:
                 journal.note("purged", **purge(place))
-            elif place == Path(erasure.parent):
-                journal.note("purged", kept_parent=True)
-            if place == Path(erasure.parent):
+            if one is erasure:
                 journal.note("erasure done", **gone)
             journal.sync()
     with hold(run) as journal:
@@ -195,8 +203,17 @@ def complete(run: Path) -> None:
 
 def is_done(run: Path) -> bool:
     """Whether the erasure that a run folder is for is complete."""
-    out = str(run.resolve())
-    return any(event["event"] == "erasure done" and event.get("out") == out for event in read_journal(run))
+    return done_event(run) is not None
+
+
+def done_event(run: Path) -> dict[str, Any] | None:
+    """What the journal says of the end of the erasure that a run folder is for."""
+    if not (run / "config.toml").is_file():
+        return None
+    config = load_run_config(run, careful=False)
+    began = config.erasures[-1].parent_sha256 if config.erasures else None
+    events = [event for event in read_journal(run) if event["event"] == "erasure done"]
+    return next((event for event in events if began and event.get("parent_sha256") == began), None)
 
 
 def bits_before(run: Path, config: Config) -> int:
@@ -240,15 +257,13 @@ def _is_half_made(out: Path) -> bool:
     return "config.toml" not in names and {name.removesuffix(".part") for name in names} <= first
 
 
-def _lineage(config: Config) -> list[Path]:
-    """The run folders that this one descends from, the nearest first."""
-    return [Path(erasure.parent) for erasure in reversed(config.erasures) if erasure.parent]
-
-
 def _identity(asked: dict[str, Any], sha256: str) -> str:
     return hashlib.sha256(json.dumps([asked, sha256], sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _request_of(erasure: ErasureConfig) -> str | None:
-    request = erasure_of(Path(erasure.parent))
-    return None if request is None else request.get("request")
+    """The number of the request behind an erasure, in the journal of the run that it was asked of."""
+    for event in erasures_of(Path(erasure.parent)):
+        if event["agents"] == sorted(erasure.agents) and event.get("particles_sha256") == erasure.parent_sha256:
+            return str(event.get("request"))
+    return None

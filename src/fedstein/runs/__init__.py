@@ -4,7 +4,7 @@ from fedstein.runs.checkpoints import Checkpoint
 from fedstein.runs.files import load_tensor, to_json
 from fedstein.runs.folder import (
     RunFolder,
-    erasure_of,
+    erasures_of,
     hold,
     in_use,
     is_metrics,
@@ -20,7 +20,7 @@ from fedstein.runs.journal import read_journal
 __all__ = [
     "Checkpoint",
     "RunFolder",
-    "erasure_of",
+    "erasures_of",
     "hold",
     "in_use",
     "is_metrics",

@@ -47,7 +47,7 @@ from fedstein.uplink import Upload
 
 __all__ = [
     "RunFolder",
-    "erasure_of",
+    "erasures_of",
     "hold",
     "in_use",
     "is_metrics",
@@ -137,7 +137,8 @@ class RunFolder:
 
     def _go_on(self, rounds: int | None) -> State | None:
         self._refuse_another_config()
-        if (request := erasure_of(self.path)) is not None:
+        if asked := erasures_of(self.path):
+            request = asked[-1]
             raise UserError(
                 f"Agents {', '.join(map(str, request['agents']))} of run '{self.path}' asked to be forgotten: it "
                 f"cannot go on with them. 'fedstein resume {request['out']}' goes on without."
@@ -387,13 +388,15 @@ def hold(path: Path) -> Iterator[Journal]:
         os.close(lock)
 
 
-def erasure_of(run: Path) -> dict[str, Any] | None:
-    """The newest erasure that was requested of a run, as its journal has it."""
-    found = None
+def erasures_of(run: Path) -> list[dict[str, Any]]:
+    """The erasures that were requested of a run, as its journal has them, oldest first; and which are `done`."""
+    found, done = [], set()
     for event in read_journal(run):
         if event["event"] == "erasure requested" and isinstance(event.get("agents"), list):
-            found = event | {"out": str(event.get("out"))}
-    return found
+            found.append(event | {"out": str(event.get("out"))})
+        elif event["event"] == "erasure done":
+            done.add(str(event.get("request")))
+    return [event | {"done": str(event.get("request")) in done} for event in found]
 
 
 def purge(run: Path, agents: Iterable[int] | None = None, keep: int = 0) -> dict[str, int]:
@@ -408,8 +411,13 @@ def purge(run: Path, agents: Iterable[int] | None = None, keep: int = 0) -> dict
     agents = None if agents is None else list(agents)
     for kind in ("agents", "frames"):
         folders = [run / kind / f"agent-{agent}" for agent in agents or ()]
-        for folder in (run / kind).glob("agent-*") if agents is None else folders:
-            if folder.is_dir() and not folder.is_symlink():
+        if (run / kind).is_symlink():  # never delete outside the run folder
+            (run / kind).unlink()
+        for folder in list((run / kind).glob("agent-*")) if agents is None else folders:
+            if folder.is_symlink() or folder.is_file():
+                folder.unlink()
+                found[kind] += 1
+            elif folder.is_dir():
                 found[kind] += sum(1 for file in folder.rglob("*") if file.is_file())
                 shutil.rmtree(folder)
     there = checkpoint_rounds(run)
@@ -569,7 +577,8 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, Tensor]:
             return found, found.particles()
         except UserError as error:
             warnings.warn(f"{error} Using the checkpoint before.", stacklevel=2)
-    if (request := erasure_of(run)) is not None:
+    if asked := erasures_of(run):
+        request = asked[-1]
         raise UserError(
             f"The particles of run '{run}' were purged when agents {', '.join(map(str, request['agents']))} were "
             f"forgotten. The model without them is in {request['out']}."
