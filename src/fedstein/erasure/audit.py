@@ -331,9 +331,8 @@ def _retrained(found: Audit, seed: int, number: int, count: int, watch: Watch) -
 def _train(path: Path, config: Config, frozen: Tensor | None, title: str, watch: Watch) -> Model:
     if (path / "config.toml").is_file() and differences(to_table(load_run_config(path, False)), to_table(config)):
         shutil.rmtree(path)
-    problem = build_problem(
-        config, load_features_of(path) if frozen is None and (path / "config.toml").is_file() else frozen
-    )
+    begun = (path / "config.toml").is_file()
+    problem = build_problem(config, load_features_of(path) if frozen is None and begun else frozen)
     state: State | None = None
     if begun:
         folder, state = RunFolder.resume(path)
