@@ -25,13 +25,19 @@ def main() -> None:
         subprocess.run(
             [sys.executable, "-m", "fedstein", "train", "--report", "--out", str(run), *settings], check=True
         )
-        with sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1400, "height": 1680})
-            page.goto((run / "report.html").as_uri())
-            page.locator("#accuracy-over-bits .plot svg").hover()
-            page.screenshot(path=HERE / "report.png")
-            browser.close()
+        picture(run / "report.html", HERE / "report.png", height=1680, hover="#accuracy-over-bits .plot svg")
+
+
+def picture(html: Path, png: Path, height: int, hover: str | None = None) -> None:
+    """The upper part of a page, as a browser shows it."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": height})
+        page.goto(html.resolve().as_uri())
+        if hover is not None:
+            page.locator(hover).hover()
+        page.screenshot(path=png)
+        browser.close()
 
 
 if __name__ == "__main__":

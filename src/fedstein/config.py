@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
@@ -196,7 +196,7 @@ class RecordingConfig(_Section):
 class ErasureConfig(_Section):
     """An erasure, as `fedstein forget` writes it into the config of the new run."""
 
-    agents: tuple[int, ...] = Field(description="the agents that are forgotten")
+    agents: tuple[Annotated[int, Field(ge=0)], ...] = Field(description="the agents that are forgotten")
     method: Forgetting = Field(description="how")
     by: Side = Field("agent", description="who takes a site back: its agent, or the server")
     start: int = Field(0, ge=0, description="the round that the parent had reached; 0: from scratch")
@@ -214,7 +214,7 @@ class ErasureConfig(_Section):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         value = tuple(value) if isinstance(value, list) else value
-        if isinstance(value, tuple) and (not value or len(set(value)) < len(value)):
+        if isinstance(value, tuple) and (not value or len({str(agent) for agent in value}) < len(value)):
             raise ValueError(f"agents must be some, none of them twice. Got {list(value)} instead.")
         return value
 
@@ -377,6 +377,8 @@ def flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for key, value in table.items():
+        if isinstance(value, list) and value and all(isinstance(part, Mapping) for part in value):
+            value = {f"{number}.{inner}": deep for number, part in enumerate(value) for inner, deep in part.items()}
         if isinstance(value, Mapping):
             found |= {f"{key}.{inner}": deep for inner, deep in value.items()}
         else:

@@ -13,7 +13,7 @@ import torch
 
 from fedstein.cli.main import main
 from fedstein.erasure.audit import SCHEMA
-from fedstein.runs import RunFolder, load_run_config, load_state, read_journal, read_metrics
+from fedstein.runs import RunFolder, load_run_config, load_state, purge, read_journal, read_metrics
 from fedstein.runs.checkpoints import save
 
 SETTINGS = ["data.name=digits", "data.partition=class-pairs", "data.agents=10", "data.examples=60", "model.hidden=[]",
@@ -296,6 +296,7 @@ def test_the_audit_notices_what_was_left_behind(run, tmp_path, capsys):
     assert "copy.safetensors" in found["purged"]["note"]
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_a_hostile_config_cannot_have_another_run_purged(run, tmp_path, capsys):
     """The new run's settings name its parent; a parent that knows of no request is left alone."""
     new, victim = tmp_path / "new", Path(shutil.copytree(run, tmp_path / "victim"))
@@ -308,14 +309,106 @@ def test_a_hostile_config_cannot_have_another_run_purged(run, tmp_path, capsys):
     assert sorted(path for path in victim.rglob("*") if path.name != "lock") == [p for p in there if p.name != "lock"]
 
 
-def test_links_are_unlinked_and_what_they_lead_to_stays(run, tmp_path, capsys):
+@pytest.mark.parametrize("link", ["agents", "checkpoints", "frames/agent-2"])
+def test_links_are_refused_before_anything_is_written(run, tmp_path, capsys, link):
     outside = tmp_path / "outside"
-    shutil.move(run / "frames" / "agent-2", outside)
-    (run / "frames" / "agent-2").symlink_to(outside)
+    shutil.move(run / link, outside)
+    (run / link).symlink_to(outside)
+    (outside / "thesis.txt").write_text("precious")
+    code, _, err = fedstein(capsys, "forget", run, "--agents", "2", "--out", tmp_path / "new")
+    assert code == 2
+    assert "is a link" in err
+    assert (outside / "thesis.txt").read_text() == "precious"
+    assert "erasure requested" not in (run / "journal.jsonl").read_text()
+
+
+def test_a_link_that_came_later_is_not_followed(run, tmp_path):
+    outside = tmp_path / "outside"
+    shutil.move(run / "checkpoints", outside)
+    (run / "checkpoints").symlink_to(outside)
     count = len(list(outside.iterdir()))
-    told(capsys, "forget", run, "--agents", "2", "--out", tmp_path / "new", "--repair", "3")
-    assert not (run / "frames" / "agent-2").is_symlink()
+    purge(run, [2])
     assert len(list(outside.iterdir())) == count
+    assert not (run / "checkpoints").exists()
+
+
+def test_a_second_erasure_purges_the_models_that_an_audit_has_trained(run, tmp_path, capsys):
+    told(capsys, "forget", run, "--agents", "2,3", "--out", tmp_path / "one")
+    told(capsys, "audit", tmp_path / "one")
+    told(capsys, "forget", tmp_path / "one", "--agents", "4", "--out", tmp_path / "two")
+    assert not (tmp_path / "one" / "audit").exists()
+    assert lines(told(capsys, "audit", tmp_path / "two"))["purged"]["status"] == "pass"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_parent_that_was_away_is_purged_when_it_is_back(run, tmp_path, capsys, monkeypatch):
+    new = tmp_path / "new"
+    with monkeypatch.context() as patch:
+        patch.setattr("fedstein.cli.forget.complete", lambda run: None)
+        told(capsys, "forget", run, "--agents", "2", "--out", new, "--repair", "3")
+    run.rename(tmp_path / "away")
+    told(capsys, "resume", new)
+    assert lines(told(capsys, "audit", new))["purged"]["status"] == "warn"
+    (tmp_path / "away").rename(run)
+    assert lines(told(capsys, "audit", new))["purged"]["status"] == "fail"
+    told(capsys, "resume", new)
+    assert not list((run / "checkpoints").glob("*"))
+    assert lines(told(capsys, "audit", new))["purged"]["status"] == "pass"
+
+
+@pytest.mark.parametrize("damage", ["metrics", "config", "inside", "too long", "other options"])
+def test_what_cannot_be_finished_is_not_begun(run, tmp_path, capsys, damage):
+    arguments = ["forget", run, "--agents", "2", "--out", tmp_path / "new"]
+    if damage == "metrics":
+        os.truncate(run / "metrics.jsonl", (run / "metrics.jsonl").stat().st_size - 30)
+    elif damage == "config":
+        text = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(text.replace("seed = 0", "seed = 5"))
+    elif damage == "inside":
+        arguments[-1] = run / "agents" / "agent-new"
+    elif damage == "too long":
+        arguments += ["--repair", "999999999999"]
+    else:
+        arguments += ["--unguarded"]
+    before = (run / "journal.jsonl").read_bytes()
+    code, _, err = fedstein(capsys, *arguments)
+    assert code == 2, err
+    assert (run / "journal.jsonl").read_bytes() == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_same_place_with_other_options_is_another_request(run, tmp_path, capsys):
+    arguments = ["forget", run, "--agents", "2", "--out", tmp_path / "new", "--repair", "3"]
+    told(capsys, *arguments, "--subtract")
+    code, _, err = fedstein(capsys, *arguments)
+    assert code == 2
+    assert "options" in err
+    (tmp_path / "new" / "result.json").write_text("{")
+    code, _, err = fedstein(capsys, *arguments, "--subtract", "--json")
+    assert code == 2
+    assert "writes it again" in err
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_audit_tells_what_has_no_place_in_the_folders(run, tmp_path, capsys):
+    new = tmp_path / "new"
+    told(capsys, "forget", run, "--agents", "2,3", "--out", new, "--repair", "3")
+    for strange in (run / "old.bin", run / "backup" / "a.bak", new / "checkpoints" / "round-000151.safetensors"):
+        strange.parent.mkdir(exist_ok=True)
+        strange.write_bytes(b"x")
+        found = lines(told(capsys, "audit", new))
+        assert found["purged"]["status"] == "fail"
+        assert str(strange) in found["purged"]["note"]
+        strange.unlink()
+        if strange.parent.name == "backup":
+            strange.parent.rmdir()
+    (new / "metrics.jsonl").unlink()
+    found = lines(told(capsys, "audit", new))
+    assert found["purged"]["status"] == "pass"
+    assert found["never scheduled again"]["status"] == "fail"
+    text = (new / "config.toml").read_text()
+    (new / "config.toml").write_text(text.replace("start = 150", "start = 140"))
+    assert lines(told(capsys, "audit", new))["provenance"]["status"] == "fail"
 
 
 def test_the_full_audit_trains_shadow_models(tmp_path, capsys, monkeypatch):

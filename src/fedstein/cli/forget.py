@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -78,8 +79,9 @@ def forget(
     if not json:
         console.print(_acknowledge(request))
     if is_done(request.out):
+        complete(request.out)
         if json:
-            print_json(json_module.loads((request.out / "result.json").read_bytes()))
+            print_json(_result_of(request.out))
         else:
             console.print(f"It is done: {request.out}\nNext:       fedstein audit {request.out}")
         return
@@ -87,16 +89,26 @@ def forget(
     folder, state = open_run(request, problem)
     with folder:
         state = begin(folder, problem) if state is None else state
-        work(folder, problem, state, report=False, json=json)
+        tell = work(folder, problem, state, report=False, json=json)
     complete(request.out)
+    tell()
+
+
+def _result_of(run: Path) -> dict[str, Any]:
+    try:
+        found = json_module.loads((run / "result.json").read_bytes())
+        if isinstance(found, dict):
+            return found
+    except (OSError, ValueError, RecursionError):
+        pass
+    raise UserError(f"The result.json of run '{run}' is gone or damaged. 'fedstein resume {run}' writes it again.")
 
 
 def agent_list(text: str) -> list[int]:
     """The agents in a list like 2,3."""
-    try:
-        return sorted(int(part) for part in text.split(","))
-    except ValueError:
-        raise UserError(f"The '--agents' must be numbers with commas between them. Got {text!r} instead.") from None
+    if not re.fullmatch(r"\s*-?[0-9]{1,9}\s*(,\s*-?[0-9]{1,9}\s*)*", text):
+        raise UserError(f"The '--agents' must be numbers with commas between them. Got {text!r} instead.")
+    return sorted(int(part) for part in text.split(","))
 
 
 def _acknowledge(request: Request) -> str:

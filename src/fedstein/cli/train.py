@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -109,7 +110,8 @@ def train(
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     with RunFolder.create(out, config, problem.frozen) as run:
-        work(run, problem, None, report, json)
+        tell = work(run, problem, None, report, json)
+    tell()
 
 
 def resume(
@@ -129,9 +131,10 @@ def resume(
             console.print(f"{state.round} of {folder.config.rounds} rounds are done: {more}.")
         if state is None and folder.config.erasures:
             state = begin(folder, problem)
-        work(folder, problem, state, report, json)
+        tell = work(folder, problem, state, report, json)
     if folder.config.erasures:
         complete(run)
+    tell()
 
 
 def prepare(config: Config, features: Tensor | None = None, *, quiet: bool) -> Problem:
@@ -152,8 +155,8 @@ def prepare(config: Config, features: Tensor | None = None, *, quiet: bool) -> P
     return problem
 
 
-def work(run: RunFolder, problem: Problem, state: State | None, report: bool, json: bool) -> None:
-    """Train in a run folder until its rounds are done, and say what came of it."""
+def work(run: RunFolder, problem: Problem, state: State | None, report: bool, json: bool) -> Callable[[], None]:
+    """Train in a run folder until its rounds are done. Returns what says what came of it, for when all is done."""
     config = run.config
     if not json:
         console.print(_headline(config, problem))
@@ -171,24 +174,29 @@ def work(run: RunFolder, problem: Problem, state: State | None, report: bool, js
     page = write_report(run.path)[0] if report and not trained.interrupted else None
     if page is not None:
         result |= {"report": str(page)}
-    if json:
-        print_json(result)
-    else:
-        print_metrics(trained.metrics, f"after {trained.state.round} rounds, {result['seconds']:.1f} s")
-        if config.erasures:
-            console.print(f"Erasure: {result['rounds']:,} rounds, {result['upload_bits']:,} bits sent up")
-        console.print(_bill(result))
-        console.print(f"Run folder: {run.path}")
-        if trained.interrupted:
-            console.print(f"Interrupted: what was learnt so far is kept.\nGo on:      fedstein resume {run.path}")
-        elif page is not None:
-            console.print(f"Report:     {page}")
-        elif config.erasures:
-            console.print(f"Next:       fedstein audit {run.path}")
+
+    def tell() -> None:
+        if json:
+            print_json(result)
         else:
-            console.print(f"Next:       fedstein report {run.path}")
+            print_metrics(trained.metrics, f"after {trained.state.round} rounds, {result['seconds']:.1f} s")
+            if config.erasures:
+                console.print(f"Erasure: {result['rounds']:,} rounds, {result['upload_bits']:,} bits sent up")
+            console.print(_bill(result))
+            console.print(f"Run folder: {run.path}")
+            if trained.interrupted:
+                console.print(f"Interrupted: what was learnt so far is kept.\nGo on:      fedstein resume {run.path}")
+            elif page is not None:
+                console.print(f"Report:     {page}")
+            elif config.erasures:
+                console.print(f"Next:       fedstein audit {run.path}")
+            else:
+                console.print(f"Next:       fedstein report {run.path}")
+
     if trained.interrupted:
+        tell()
         raise typer.Exit(130)
+    return tell
 
 
 def _with_whole_paths(config: Config) -> Config:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from fedstein.build import build_problem, check_particles, load_features_of
-from fedstein.config import Config, ErasureConfig, Forgetting
+from fedstein.config import Config, ErasureConfig, Forgetting, differences
 from fedstein.engines import State
 from fedstein.erasure.evidence import assess
 from fedstein.erasure.rounds import first_state, plan_erasure, site_norms
@@ -30,6 +31,7 @@ from fedstein.errors import UserError
 from fedstein.problem import Problem
 from fedstein.runs import (
     RunFolder,
+    edits,
     erasures_of,
     hold,
     load_checkpoint,
@@ -82,20 +84,27 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
         UserError: it cannot be done; nothing was written.
     """
     out = out.resolve()
-    asked = {"agents": sorted(agents), "method": method, "out": str(out)}
-    earlier = erasures_of(parent)
-    known = any({key: event.get(key) for key in asked} == asked for event in earlier)
-    if known and (out / "config.toml").is_file():
-        return Request(parent, out, load_run_config(out), known=True)
-    open_ = [event for event in earlier if not event["done"]]
-    if open_ and not known:
-        raise UserError(
-            f"Another erasure of run '{parent}' is under way: agents {', '.join(map(str, open_[-1]['agents']))} in "
-            f"{open_[-1]['out']}. Finish it with 'fedstein forget' as before, then forget more agents from there."
-        )
-    _refuse_out(parent, out)
-    _refuse_unfinished(parent)
+    asked = {"agents": sorted(agents), "method": method, "out": str(out), "options": options}
+    load_run_config(parent, careful=False)  # is it a run folder at all?
     with hold(parent) as journal:
+        earlier = erasures_of(parent)
+        known = next((event for event in earlier if event["out"] == str(out)), None)
+        if known is not None:
+            before = {key: known.get(key) for key in asked}
+            if before != asked:
+                raise UserError(
+                    "Another erasure was asked for with the same '--out':\n  " + "\n  ".join(differences(before, asked))
+                )
+            if (out / "config.toml").is_file():
+                return Request(parent, out, load_run_config(out), known=True)
+        elif under_way := [event for event in earlier if not event["done"]]:
+            last = under_way[-1]
+            raise UserError(
+                f"Another erasure of run '{parent}' is under way: agents {', '.join(map(str, last['agents']))} in "
+                f"{last['out']}. Finish it with 'fedstein forget' as before, then forget more agents from there."
+            )
+        _refuse_places(parent, out)
+        _refuse_unfinished(parent)
         checkpoint, particles = load_checkpoint(parent)
         state = checkpoint.state()
         old = load_run_config(parent)
@@ -111,7 +120,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
             parent_sha256=checkpoint.particles_sha256,
             **options,
         )
-        if not known:
+        if known is None:
             journal.note(
                 "erasure requested",
                 request=_identity(asked, checkpoint.particles_sha256),
@@ -120,14 +129,22 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
                 particles_sha256=checkpoint.particles_sha256,
             )
             journal.sync()
-    return Request(parent, out, config, known)
+    return Request(parent, out, config, known is not None)
 
 
 def _refuse_unfinished(run: Path) -> None:
-    """A run that is itself an erasure must be complete before it is built upon."""
+    """An erasure purges the run that it begins from: that run must be complete and as it says it is."""
     config = load_run_config(run, careful=False)
     if config.erasures and not is_done(run):
         raise UserError(f"The erasure in run '{run}' is not finished. Go on with 'fedstein resume {run}'.")
+    if changed := edits(run):
+        raise UserError(
+            f"The config of run '{run}' was edited since it began, so its agents may not be who they were:\n  "
+            + "\n  ".join(changed)
+        )
+    done, there = load_checkpoint(run)[0].round, sum(1 for _ in read_metrics(run))
+    if there < done:
+        raise UserError(f"The metrics.jsonl of run '{run}' is damaged: it has {there} whole lines for {done} rounds.")
 
 
 def open_run(request: Request, problem: Problem) -> tuple[RunFolder, State | None]:
@@ -170,9 +187,10 @@ def begin(run: RunFolder, problem: Problem) -> State | None:
 
 
 def complete(run: Path) -> None:
-    """Purge what is left of the agents, in this run and in those before it, and say that it is done."""
-    if is_done(run):
-        return
+    """Purge what is left of the agents, in this run and in those before it, and say that it is done.
+
+    Doing it again purges what could not be reached before, for instance a run folder that had been moved.
+    """
     config = load_run_config(run, careful=False)
     checkpoint = load_checkpoint(run)[0]
     erasure = config.erasures[-1]
@@ -184,17 +202,28 @@ def complete(run: Path) -> None:
         "parent_sha256": erasure.parent_sha256,
         "particles_sha256": checkpoint.particles_sha256,
     }
+    done = is_done(run)
     for one in reversed(config.erasures):
         place = Path(one.parent)
         # A run is purged only if it knows of the request itself: a config could name any folder.
-        if _request_of(one) is None:
+        if not one.parent or _request_of(one) is None:
+            warnings.warn(
+                f"The run '{place}' that the erasure began from is not there, or knows nothing of it: it was not "
+                f"purged. Put it back and say 'fedstein resume {run}', or delete it.",
+                stacklevel=2,
+            )
             continue
         with hold(place) as journal:
-            if not erasure.keep_parent:
-                journal.note("purged", **purge(place))
-            if one is erasure:
+            found = {} if erasure.keep_parent else purge(place, config.erased)
+            if any(found.values()):
+                journal.note("purged", **found)
+            if one is erasure and not any(
+                event["request"] == gone["request"] and event["done"] for event in erasures_of(place)
+            ):
                 journal.note("erasure done", **gone)
             journal.sync()
+    if done:
+        return
     with hold(run) as journal:
         journal.note("purged", kept_parent=erasure.keep_parent, **purge(run, config.erased, keep=1))
         journal.note("erasure done", **gone)
@@ -243,11 +272,18 @@ def describe(run: Path, result: dict[str, Any]) -> dict[str, Any]:
     return found | {key: value for key, value in result.items() if key not in found}
 
 
-def _refuse_out(parent: Path, out: Path) -> None:
-    if out == parent.resolve():
-        raise UserError(f"The '--out' must be a new run folder, not the run itself. Got {str(out)!r}.")
+def _refuse_places(parent: Path, out: Path) -> None:
+    """Folders that purging would reach beyond, or not reach."""
+    here = parent.resolve()
+    if out == here or here in out.parents or out in here.parents:
+        raise UserError(f"The '--out' must be a folder of its own, beside the run {here}. Got {str(out)!r}.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())) and not _is_half_made(out):
         raise UserError(f"The '--out' must be a new folder. {out} exists already.")
+    links = [path for kind in ("agents", "frames", "checkpoints") for path in (here / kind, *(here / kind).glob("*"))]
+    if links := [path for path in links if path.is_symlink()]:
+        raise UserError(
+            f"{links[0]} is a link: what it leads to cannot be purged from here. Put the files in its place."
+        )
 
 
 def _is_half_made(out: Path) -> bool:

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import torch
 
-from fedstein.config import Config, ErasureConfig, Forgetting, Side
+from fedstein.config import Config, ErasureConfig, Forgetting, Side, make_config, to_table
 from fedstein.engines import ESCROW, RESIDUAL, Note, Schedule, State, no_note, rounds
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
@@ -64,6 +64,7 @@ def plan_erasure(
     if by is None:
         by = "server" if method == "take-back" and config.recording.escrow else "agent"
     _refuse_method(config, state, agents, method, by)
+    _refuse_options(method, by, rounds, repair, handover, guarded)
     start = 0 if method == "retrain" else state.round
     if rounds is None:
         rounds = len(agents) * {"forget-svgd": 10, "take-back": _uploads(config, problem)}.get(method, 0)
@@ -93,7 +94,7 @@ def plan_erasure(
     staying = len(problem.present) - len(agents)
     count = min(config.schedule.agents_per_round, staying)
     every = config.evaluation.every
-    return config.model_copy(
+    planned = config.model_copy(
         update={
             "rounds": config.training_rounds if method == "retrain" else erasure.end,
             "erasures": (*config.erasures, erasure),
@@ -103,6 +104,7 @@ def plan_erasure(
             ),
         }
     )
+    return make_config(to_table(planned))  # the limits of every key hold for what was planned as well
 
 
 def first_state(state: State, problem: Problem, config: Config) -> State:
@@ -232,6 +234,22 @@ def _refuse_method(config: Config, state: State, agents: Sequence[int], method: 
                 else "The agent's memory is gone."
             )
             raise UserError(f"Cannot take back agent {agent}: {place} is not there. {reason} Or use retrain.")
+
+
+def _refuse_options(
+    method: Forgetting, by: Side, rounds: int | None, repair: int | None, handover: bool, guarded: bool
+) -> None:
+    """Options that would be ignored are mistakes."""
+    scratch, server = method == "retrain", method == "take-back" and by == "server"
+    for given, word, reason in (
+        (not handover and method != "take-back", "--subtract", "is for take-back"),
+        (not guarded and method != "forget-svgd", "--unguarded", "is for forget-svgd"),
+        (by == "server" and scratch, "--by", "is for take-back"),
+        (rounds is not None and (scratch or server), "--rounds", "is for agents that forget; here none has to"),
+        (repair is not None and scratch, "--repair", "has no meaning with retrain"),
+    ):
+        if given:
+            raise UserError(f"The '{word}' {reason}. The method is {method}, by {by}.")
 
 
 def _uploads(config: Config, problem: Problem) -> int:

@@ -19,9 +19,31 @@ from fedstein.runs.files import write
 __all__ = ["write_audit"]
 
 _SAYS = {
-    "pass": "Nothing was found that tells this model from models that never had the data.",
-    "warn": "The erasure did its work, with reservations: read the lines marked warn.",
-    "fail": "At least one line says that the erasure is not good enough, or not complete.",
+    "pass": "No check found a difference from models that never had the data.",
+    "warn": "Nothing failed, with reservations: read the lines marked warn.",
+    "fail": "At least one line says that the erasure is not good enough, or not complete. More repair may help "
+    "('fedstein resume RUN --rounds N', then audit again); retraining always does.",
+}
+
+
+_KINDS = {
+    "agents": "what the erased agents kept",
+    "other_agents": "what other agents kept, in the old run or before the last round",
+    "frames": "frames that the erased agents sent",
+    "checkpoints": "checkpoints",
+    "reports": "reports",
+    "audits": "audits of the old run",
+    "features": "frozen features of the old run",
+}
+_WORDS = {
+    "off retrained": "this model's value less the mean of the retrained models'. Better or worse, it should be near 0.",
+    "accuracy, NLL, ECE, Brier score": "the share of right answers; how unlikely the true answers are (negative "
+    "log-likelihood, nats); how far confidence is from accuracy; the squared error of the probabilities.",
+    "KL": "how differently two models predict, in nats; 0 if they predict the same.",
+    "AUC": "how well an attacker tells forgotten from unseen examples: 0.5 is guessing, 1 is always.",
+    "site, escrow": "the sum of all that an agent has changed in the model; the server's copy of it.",
+    "provenance": "whether request, old model and new model belong together, by their hashes and journals.",
+    "particles": "the parameter vectors that together are the model.",
 }
 
 
@@ -42,8 +64,9 @@ def _page(audit: Audit) -> Page:
     agents = ", ".join(map(str, erasure.agents))
     page = Page(
         f"Erasure of agents {agents}",
-        f"{audit.run.resolve().name}: requested {_time(request['requested'])}, done {_time(request['done'])}, by "
-        f"{_how(request)}. Audit tier: {audit.tier}.",
+        f"{found['run']}, on {found['data']}: requested {_time(request['requested'])}, done {_time(request['done'])}, "
+        f"by {_how(request)}. Audited {_time(found['made'])}, tier {audit.tier}, against {len(found['retrained'])} "
+        "models that were retrained without the agents.",
     )
     page.add(
         f'<p class="verdict"><span class="{audit.verdict}">{audit.verdict}</span> {html(_SAYS[audit.verdict])}</p>',
@@ -78,15 +101,20 @@ def _page(audit: Audit) -> Page:
         ["began from", found["provenance"]["parents"][-1]],
         ["particles before, SHA-256", found["provenance"]["particles_sha256_before"]],
         ["particles after, SHA-256", found["provenance"]["particles_sha256_after"]],
-        ["files deleted", ", ".join(f"{n} of {kind}" for kind, n in found["purged"]["files"].items()) or "none"],
-        ["files left", "; ".join(found["purged"]["left"][:20]) or "none"],
+        *[[f"files deleted: {word}", found["purged"]["files"].get(kind, 0)] for kind, word in _KINDS.items()],
+        ["files that should not be there", "; ".join(found["purged"]["left"][:20]) or "none"],
+        ["folders that could not be looked into", "; ".join(found["purged"]["not_looked_into"]) or "none"],
         ["parent kept by the operator", "yes" if found["purged"]["kept_parent"] else "no"],
         [
             "parameters that the erasure could change",
             f"{found['parameters']['touched']:,} of {found['parameters']['of']:,}",
         ],
     ]
+    for one in found["retrained"]:
+        rows.append([f"retrained model, seed {one['seed']}, SHA-256", one["particles_sha256"]])
     page.add(f'<div class="said">{table(["what", ""], rows)}</div>')
+    page.section("Words")
+    page.add("<dl>", *(f"<dt><b>{html(word)}</b></dt><dd>{html(text)}</dd>" for word, text in _WORDS.items()), "</dl>")
     page.section("What this cannot show")
     page.add("<ul>", *(f"<li>{html(limit)}</li>" for limit in found["limits"]), "</ul>")
     return page
@@ -206,7 +234,8 @@ def _agents(page: Page, agents: list[dict[str, Any]]) -> None:
 def _how(request: dict[str, Any]) -> str:
     if request["method"] == "take-back":
         side = "server from its escrow" if request["by"] == "server" else "agents themselves"
-        return f"taking the sites back (the {side})"
+        then = "handed over to the agents that stay" if request["handed_over"] else "subtracted from the model"
+        return f"taking the sites back (the {side}; {then})"
     if request["method"] == "retrain":
         return "training from scratch without them"
     return "Forget-SVGD" + ("" if request["guarded"] else ", as the letter writes it")

@@ -4,6 +4,7 @@ from fedstein.runs.checkpoints import Checkpoint
 from fedstein.runs.files import load_tensor, to_json
 from fedstein.runs.folder import (
     RunFolder,
+    edits,
     erasures_of,
     hold,
     in_use,
@@ -20,6 +21,7 @@ from fedstein.runs.journal import read_journal
 __all__ = [
     "Checkpoint",
     "RunFolder",
+    "edits",
     "erasures_of",
     "hold",
     "in_use",

@@ -47,6 +47,7 @@ from fedstein.uplink import Upload
 
 __all__ = [
     "RunFolder",
+    "edits",
     "erasures_of",
     "hold",
     "in_use",
@@ -399,34 +400,33 @@ def erasures_of(run: Path) -> list[dict[str, Any]]:
     return [event | {"done": str(event.get("request")) in done} for event in found]
 
 
-def purge(run: Path, agents: Iterable[int] | None = None, keep: int = 0) -> dict[str, int]:
-    """Delete what a run folder has of some agents (all if None), and all but the newest `keep` checkpoints.
+def purge(run: Path, erased: Iterable[int], keep: int = 0) -> dict[str, int]:
+    """Delete what a run folder has of erased agents, and all but the newest `keep` checkpoints.
 
-    Reports go as well: their table of agents tells which classes an agent had. Purging twice does no harm.
+    With `keep` = 0, for a run that another one goes on from, all of its model goes: what every agent kept, the frozen
+    features, audits. Reports go in any case: their table of agents tells which classes an agent had. Purging twice does
+    no harm. Links are unlinked, never followed.
 
     Returns:
         How many files of which kind were deleted.
     """
-    found = dict.fromkeys(("agents", "frames", "checkpoints", "reports"), 0)
-    agents = None if agents is None else list(agents)
-    for kind in ("agents", "frames"):
-        folders = [run / kind / f"agent-{agent}" for agent in agents or ()]
-        if (run / kind).is_symlink():  # never delete outside the run folder
+    found = dict.fromkeys(("agents", "other_agents", "frames", "checkpoints", "reports", "audits", "features"), 0)
+    gone = {f"agent-{agent}" for agent in erased}
+    for kind in ("agents", "frames", "checkpoints"):
+        if (run / kind).is_symlink():
             (run / kind).unlink()
-        for folder in list((run / kind).glob("agent-*")) if agents is None else folders:
-            if folder.is_symlink() or folder.is_file():
-                folder.unlink()
-                found[kind] += 1
-            elif folder.is_dir():
-                found[kind] += sum(1 for file in folder.rglob("*") if file.is_file())
-                shutil.rmtree(folder)
+    for folder in sorted((run / "agents").glob("agent-*")):
+        if folder.name in gone or keep == 0:
+            found["agents" if folder.name in gone else "other_agents"] += _delete(folder)
+    for name in sorted(gone):
+        found["frames"] += _delete(run / "frames" / name)
     there = checkpoint_rounds(run)
-    kept_stems = {f"round-{round:06d}" for round in there[len(there) - keep :]}
+    stems = {f"round-{round:06d}" for round in there[len(there) - keep :]}
     for round in there[: len(there) - keep]:
         checkpoints.remove(run, round)
         found["checkpoints"] += 1
-    for file in (run / "checkpoints").glob("*"):  # the other half of one whose removal was cut short
-        if file.is_file() and file.stem not in kept_stems:
+    for file in (run / "checkpoints").glob("round-*"):  # the other half of one whose removal was cut short
+        if file.is_file() and file.name.split(".")[0] not in stems:
             file.unlink()
     needed: set[Path] = set()
     for kept in checkpoints.newest(run):
@@ -434,17 +434,31 @@ def purge(run: Path, agents: Iterable[int] | None = None, keep: int = 0) -> dict
             needed |= {agent_file(run, agent, round) for agent, (round, _) in kept.agents.items()}
     for file in (run / "agents").glob("agent-*/round-*.safetensors"):
         if file not in needed:
-            file.unlink()
-            found["agents"] += 1
-    for name in ("report.html", "report-figures"):
-        path = run / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-            found["reports"] += 1
-        elif path.exists():
-            path.unlink()
-            found["reports"] += 1
+            found["other_agents"] += _delete(file)
+    found["reports"] = _delete(run / "report.html") + _delete(run / "report-figures")
+    if keep == 0:
+        found["audits"] = _delete(run / "audit")
+        found["features"] = _delete(run / "features.safetensors")
     return found
+
+
+def _delete(path: Path) -> int:
+    """Delete a file, a link or a folder; how many files that were."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+        return 1
+    if not path.is_dir():
+        return 0
+    count = sum(1 for file in path.rglob("*") if file.is_file())
+    shutil.rmtree(path)
+    return count
+
+
+def edits(run: Path) -> list[str]:
+    """How the config of a run differs from what its journal says that it began with; one line a key."""
+    recorded = _recorded_config(run)
+    now = to_table(load_run_config(run, careful=False))
+    return ["the journal has lost its beginning"] if recorded is None else differences(recorded[0], now)
 
 
 @contextmanager
