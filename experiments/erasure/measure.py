@@ -168,24 +168,38 @@ def mixture() -> None:
         print(f"| {agent} | {'yes' if guarded else 'no'} | " + " | ".join(f"{tv:.3f}" for tv in found) + " |")
 
 
-def summary(rows: list[dict[str, object]]) -> None:
+def summary(rows: list[dict[str, str]]) -> None:
     """Means and standard deviations over seeds, as Markdown."""
-    groups: dict[tuple[object, ...], list[dict[str, object]]] = {}
-    for row in rows:
-        groups.setdefault((row["part"], row["budget"], row["setting"], row["rounds"]), []).append(row)
-    names = ("forgotten", "retained", "nll", "ece", "kl", "kl_between", "retrained_retained")
-    print("| part | budget | setting | rounds | bits | " + " | ".join(names) + " |")
-    print("|---" * (5 + len(names)) + "|")
-    for key, some in groups.items():
-        cells = []
-        for name in names:
-            values = [float(row[name]) for row in some if name in row]  # type: ignore[arg-type]
-            spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
-            cells.append(f"{fmean(values):.4f}{spread}" if values else "")
-        bits = fmean(int(row["bits"]) for row in some)  # type: ignore[call-overload]
-        share = [int(row["bits"]) / int(row["retrained_bits"]) for row in some if "retrained_bits" in row]  # type: ignore[call-overload]
-        cost = f"{bits:,.0f}" + (f" ({fmean(share):.1%})" if share else "")
-        print("| " + " | ".join([*map(str, key), cost, *cells]) + " |")
+    print("| R_u | | rounds | bits | forgotten labels | retained labels | KL to the retrained model |")
+    print("|---" * 7 + "|")
+    for budget in dict.fromkeys(row["budget"] for row in rows):
+        here = [row for row in rows if row["budget"] == budget]
+        for setting, part, rounds in dict.fromkeys((row["setting"], row["part"], row["rounds"]) for row in here):
+            some = [row for row in here if (row["setting"], row["part"], row["rounds"]) == (setting, part, rounds)]
+            bits = f"{fmean(int(row['bits']) for row in some):,.0f}"
+            if some[0]["retrained_bits"]:
+                bits = f"{fmean(int(row['bits']) / int(row['retrained_bits']) for row in some):.1%} of retraining's"
+            name = setting if not part.startswith("forget") else f"{part}, {setting}"
+            cells = [spread(some, "forgotten", 3), spread(some, "retained", 3), spread(some, "kl", 5)]
+            print(f"| {budget} | {name} | {rounds} | {bits} | " + " | ".join(cells) + " |")
+        if here[0]["retrained_bits"]:
+            once = [row for row in here if row["setting"] == "before"]
+            cells = [spread(once, "retrained_forgotten", 3), spread(once, "retrained_retained", 3)]
+            between = spread(once, "kl_between", 5)
+            print(f"| {budget} | retrained | all | 100 % | " + " | ".join(cells) + f" | {between}, between two seeds |")
+    print()
+    for budget, setting in dict.fromkeys((row["budget"], row["setting"]) for row in rows if row["retrained_bits"]):
+        some = [row for row in rows if (row["budget"], row["setting"]) == (budget, setting)]
+        gap = max(abs(float(row["retained"]) - float(row["retrained_retained"])) for row in some)
+        ratio = max(float(row["kl"]) / float(row["kl_between"]) for row in some)
+        print(
+            f"{budget}, {setting}: retained labels at most {gap:.4f} off, KL at most {ratio:.2f} times that of two seeds"
+        )
+
+
+def spread(rows: list[dict[str, str]], name: str, digits: int) -> str:
+    values = [float(row[name]) for row in rows]
+    return f"{fmean(values):.{digits}f} ± {stdev(values):.{digits}f}"
 
 
 PARTS = {"take-back": take_back, "forget-svgd": forget_svgd, "whole-network": whole_network}
@@ -194,14 +208,18 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=[*PARTS, "mixture"])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--table", action="store_true", help="print the table of the numbers that are there")
     arguments = parser.parse_args()
     if arguments.part == "mixture":
         mixture()
     else:
-        found: list[dict[str, object]] = []
-        PARTS[arguments.part](arguments.seeds, found)
-        with (Path(__file__).parent / f"numbers-{arguments.part}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(found)
-        summary(found)
+        numbers = Path(__file__).parent / f"numbers-{arguments.part}.csv"
+        if not arguments.table:
+            found: list[dict[str, object]] = []
+            PARTS[arguments.part](arguments.seeds, found)
+            with numbers.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, FIELDS)
+                writer.writeheader()
+                writer.writerows(found)
+        with numbers.open(encoding="utf-8") as file:
+            summary(list(csv.DictReader(file)))
