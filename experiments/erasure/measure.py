@@ -193,7 +193,7 @@ def summary(rows: list[dict[str, str]]) -> None:
         gap = max(abs(float(row["retained"]) - float(row["retrained_retained"])) for row in some)
         ratio = max(float(row["kl"]) / float(row["kl_between"]) for row in some)
         print(
-            f"{budget}, {setting}: retained labels at most {gap:.4f} off, KL at most {ratio:.2f} times that of two seeds"
+            f"{budget}, {setting}: at most {gap:.4f} off in retained labels, and {ratio:.2f} times the KL of two seeds"
         )
 
 

@@ -44,7 +44,12 @@ def erased(config, problem, state, agents, method, **options):
 def test_on_the_gaussian_erasure_ends_at_the_exact_posterior_without_the_agent(by, handover, budget):
     overrides = GAUSSIAN if budget is None else [*GAUSSIAN, f"uplink.budget={budget}", "uplink.bits_per_entry=8"]
     config, problem, found = trained(overrides)
-    options = {"by": by, "handover": handover, "repair": 120 if handover else 400, "rounds": 40 if budget else None}
+    options = {
+        "by": by,
+        "handover": handover,
+        "repair": 120 if handover else 400,
+        "rounds": 40 if budget and by == "agent" else None,
+    }
     last, _ = erased(config, problem, found.state, [0], "take-back", **options)
     # In closed form: each particle alone is the optimum anchored at its own start.
     gaussian = GaussianMean.draw(4, 20, 3, stream(0, "synthetic"))

@@ -64,7 +64,7 @@ def _page(audit: Audit) -> Page:
     agents = ", ".join(map(str, erasure.agents))
     page = Page(
         f"Erasure of agents {agents}",
-        f"{found['run']}, on {found['data']}: requested {_time(request['requested'])}, done {_time(request['done'])}, "
+        f"{audit.run.resolve().name}, on {found['data']}: requested {_time(request['requested'])}, done {_time(request['done'])}, "
         f"by {_how(request)}. Audited {_time(found['made'])}, tier {audit.tier}, against {len(found['retrained'])} "
         "models that were retrained without the agents.",
     )
@@ -95,6 +95,7 @@ def _page(audit: Audit) -> Page:
     )
     page.section("Request, purge and hashes")
     rows = [
+        ["this run", found["run"]],
         ["request", request["id"]],
         ["agents erased by it", agents],
         ["agents erased in all", ", ".join(map(str, request["erased_in_all"]))],
