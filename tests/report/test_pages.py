@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +193,35 @@ def test_the_comparison_in_a_browser(look, comparison, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     legend = page.locator("#accuracy-over-bits .legend li").all_inner_texts()
     assert len(legend) == 2
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """A run that forgot an agent, and its audit."""
+    folder = tmp_path_factory.mktemp("audited")
+    run = train(folder / "run", "method.factor=linear", "recording.escrow=true")
+    for arguments in (
+        ["forget", str(run), "--agents", "1", "--out", str(folder / "new")],
+        ["audit", str(folder / "new")],
+    ):
+        subprocess.run([sys.executable, "-m", "fedstein", *arguments], check=True, capture_output=True)
+    return folder / "new"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_audit_in_a_browser(look, audited, width):
+    report = json.loads((audited / "audit" / "audit.json").read_text())
+    page = look(audited / "audit" / "audit.html", width)
+    assert page.locator(".verdict").inner_text().split()[0] == report["verdict"]
+    rows = page.locator(".said table").first.locator("tbody tr")
+    assert rows.count() == len(report["checks"])
+    for row, check in zip(rows.all(), report["checks"], strict=True):
+        cells = row.locator("td").all_inner_texts()
+        assert (cells[0], cells[3], cells[4]) == (check["name"], check["status"], check["note"])
+    assert page.locator("figure svg").count() >= 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    write_report(audited)
+    assert "1, erased" in look(audited / "report.html", width).inner_text("main")
 
 
 def test_the_comparison_against_numpy(comparison):

@@ -64,9 +64,9 @@ def _page(audit: Audit) -> Page:
     agents = ", ".join(map(str, erasure.agents))
     page = Page(
         f"Erasure of agents {agents}",
-        f"{audit.run.resolve().name}, on {found['data']}: requested {_time(request['requested'])}, done {_time(request['done'])}, "
-        f"by {_how(request)}. Audited {_time(found['made'])}, tier {audit.tier}, against {len(found['retrained'])} "
-        "models that were retrained without the agents.",
+        f"{audit.run.resolve().name}, on {found['data']}: requested {_time(request['requested'])}, done "
+        f"{_time(request['done'])}, by {_how(request)}. Audited {_time(found['made'])}, tier {audit.tier}, against "
+        f"{len(found['retrained'])} models that were retrained without the agents.",
     )
     page.add(
         f'<p class="verdict"><span class="{audit.verdict}">{audit.verdict}</span> {html(_SAYS[audit.verdict])}</p>',
