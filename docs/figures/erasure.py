@@ -1,7 +1,12 @@
-"""Draw what the ways to forget do in the letter's setting: `python docs/figures/erasure.py` (about five minutes)."""
+"""Draw what the ways to forget do in the letter's setting.
+
+python docs/figures/erasure.py             about five minutes; keeps the curves in erasure.json
+python docs/figures/erasure.py --draw      again from there
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,7 +21,8 @@ COLOURS = {"take-back, handed over": "#0072b2", "take-back, subtracted": "#56b4e
            "Forget-SVGD, as written": "#cc79a7", "retraining": "#444444"}  # fmt: skip
 
 
-def main() -> None:
+def measure() -> dict[str, object]:
+    """All curves, and what retraining reaches."""
     study = Study(letter(0, "1.0d"))
     ways = {
         "take-back, handed over": ("take-back", {}),
@@ -31,31 +37,44 @@ def main() -> None:
             if (done := state.round - study.trained.state.round) and (done <= 10 or done % 5 == 0):
                 rows.append(study.row(state))
         curves[name] = rows
-    between = study.distance(study.other(1000).particles)
     theirs = study.problem.evaluate(study.retrained.particles)
-    panels = (
-        ("forgotten", "Forgotten labels: test accuracy", theirs["forgotten_label_accuracy"]),
-        ("retained", "Retained labels: test accuracy", theirs["retained_label_accuracy"]),
-        ("kl", "KL from the retrained model, nats", between),
-    )
+    levels = {
+        "forgotten": theirs["forgotten_label_accuracy"],
+        "retained": theirs["retained_label_accuracy"],
+        "kl": study.distance(study.other(1000).particles),
+    }
+    return {"curves": curves, "levels": levels}
+
+
+def main() -> None:
+    if "--draw" not in sys.argv:
+        (HERE / "erasure.json").write_text(json.dumps(measure()), encoding="utf-8")
+    found = json.loads((HERE / "erasure.json").read_text(encoding="utf-8"))
+    titles = {
+        "forgotten": "Forgotten labels: test accuracy",
+        "retained": "Retained labels: test accuracy",
+        "kl": "KL from the retrained model, nats",
+    }
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-    for axis, (key, title, level) in zip(axes, panels, strict=True):
-        for name, rows in curves.items():
+    for axis, (key, title) in zip(axes, titles.items(), strict=True):
+        level = found["levels"][key]
+        for name, rows in found["curves"].items():
             x, y = [row["rounds"] for row in rows], [row[key] for row in rows]
             axis.plot(x, y, color=COLOURS[name], label=name, lw=1.8)
         word = "two retrained models" if key == "kl" else "retrained from scratch, 1,200 rounds"
         axis.axhline(level, color=COLOURS["retraining"], ls="--", lw=1.2, label=word)
         axis.set_title(title, fontsize=10, loc="left")
-        axis.set_xscale("symlog", linthresh=10, linscale=1.5)  # the first rounds are what tells the ways apart
+        axis.set_xscale("symlog", linthresh=10, linscale=1)  # the first rounds are what tells the ways apart
         ticks = [0, 2, 4, 6, 8, 10, 20, 50, 100, 240]
-        axis.set_xticks(ticks, labels=map(str, ticks))
+        axis.set_xticks(ticks, labels=map(str, ticks), fontsize=8)
+        axis.set_xlim(0, 250)
         axis.minorticks_off()
         axis.set_xlabel("rounds of the erasure")
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", alpha=0.3)
         if key == "kl":
             axis.set_yscale("log")
-            axis.text(0, level * 0.8, "two retrained models", va="top", fontsize=8)
+            axis.text(0.3, level * 0.8, "two retrained models", va="top", fontsize=8)
         else:
             axis.set_ylim(-0.03, 1)
     handles, labels = axes[0].get_legend_handles_labels()
