@@ -115,7 +115,7 @@ def at_random_moments(folder: Path, kills: int, rounds: int, processes: bool) ->
     print(f"{done} kills in {runs} runs, resumed from {len(resumed_from)} different places: all as if left alone")
 
 
-def at_every_write(folder: Path, rounds: int, forget: bool) -> None:
+def at_every_write(folder: Path, rounds: int, forget: bool, step: int = 1) -> None:
     """The n-th system call that changes the folder kills the process, just before or halfway, for every n."""
     trained, work, reference = folder / "trained", folder / "work", folder / "reference"
     if forget:
@@ -145,7 +145,7 @@ def at_every_write(folder: Path, rounds: int, forget: bool) -> None:
     shutil.move(work, reference)
     points = 0
     for halfway in (False, True):
-        for point in range(1, 1000):
+        for point in range(1, 1000, step):
             reset()
             status = killed(point, halfway)
             if status == 0:
@@ -195,10 +195,11 @@ if __name__ == "__main__":
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--writes", action="store_true")
     parser.add_argument("--forget", action="store_true")
+    parser.add_argument("--step", type=int, default=1, help="take only every so many writes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.kills:
             rounds = options.rounds or (600 if options.processes else 150)
             at_random_moments(Path(folder), options.kills, rounds, options.processes)
         if options.writes or options.forget:
-            at_every_write(Path(folder), options.rounds or 7, options.forget)
+            at_every_write(Path(folder), options.rounds or 7, options.forget, options.step)

@@ -90,7 +90,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path, whole, until):
 
 @pytest.mark.parametrize(
     "options",
-    [["--kills", "50"], ["--writes", "--rounds", "4"], ["--forget", "--rounds", "4"]],
+    [["--kills", "50"], ["--writes", "--rounds", "4"], ["--forget", "--rounds", "4", "--step", "4"]],
     ids=["random", "writes", "forget"],
 )
 def test_killed_again_and_again(options):
