@@ -91,6 +91,7 @@ class Audit:
     tier: str
     config: Config
     problem: Problem
+    round: int  # of the model that is audited
     checks: list[Check] = field(default_factory=list)
     table: dict[str, Any] = field(default_factory=dict)
     losses: dict[str, Tensor] = field(default_factory=dict)  # true-class probabilities, for the histogram
@@ -139,7 +140,7 @@ def audit(run: Path, tier: str, watch: Watch) -> Audit:
     problem = build_problem(config, load_features_of(run))
     checkpoint, particles = load_checkpoint(run)
     check_particles(run, config, problem, particles)
-    found = Audit(run, tier, config, problem)
+    found = Audit(run, tier, config, problem, checkpoint.round)
     sent = bits_before(run, config)
     totals = replace(checkpoint.totals, upload_bits=checkpoint.totals.upload_bits - sent)
     mine = Model(config.seed, checkpoint.state(), totals, checkpoint.seconds, checkpoint.particles_sha256)
@@ -153,13 +154,13 @@ def audit(run: Path, tier: str, watch: Watch) -> Audit:
     first = config.seed + (config.erasures[-1].method == "retrain")  # that of its own seed is this very run
     retrained = [_retrained(found, first + i, i + 1, count, watch) for i in range(count)]
     found.table["retrained"] = [{"seed": model.seed, "particles_sha256": model.sha256} for model in retrained]
-    _cost(found, mine, retrained, checkpoint.round)
+    _cost(found, mine, retrained)
     if problem.test is None:
         _exact(found, mine, retrained, before)
     else:
         _quality(found, mine, retrained, before)
         _divergence(found, mine, retrained)
-        _membership(found, mine, retrained, before)
+        _membership(found, mine, before)
         _relearning(found, mine, retrained, before)
         _agents(found, mine, retrained, before)
         if shadows:
@@ -206,7 +207,7 @@ def _provenance(found: Audit, sha256: str) -> None:
     elif request.get("particles_sha256") != erasure.parent_sha256 or request["agents"] != sorted(erasure.agents):
         mistakes.append("the journal of the run that it began from names other agents or particles")
     if done.get("particles_sha256") != sha256:
-        longer = load_checkpoint(run)[0].round > int(done.get("round") or 0)
+        longer = found.round > int(done.get("round") or 0)
         mistakes.append(
             "the run was extended since: its particles are not those that the erasure ended with"
             if longer
@@ -309,7 +310,7 @@ def _schedule(found: Audit) -> None:
         for erasure in config.erasures:
             gone = line["round"] > erasure.start + erasure.rounds
             late += gone and any(upload["agent"] in erasure.agents for upload in line["uploads"])
-    missing = load_checkpoint(found.run)[0].round - lines
+    missing = found.round - lines
     note = "rounds with an erased agent after its last one"
     if missing > 0:
         note = f"metrics.jsonl has no record of the last {missing} rounds"
@@ -412,12 +413,12 @@ def _train(path: Path, config: Config, frozen: Tensor | None, title: str, watch:
     return Model(config.seed, checkpoint.state(), checkpoint.totals, checkpoint.seconds, checkpoint.particles_sha256)
 
 
-def _cost(found: Audit, mine: Model, retrained: Sequence[Model], round: int) -> None:
+def _cost(found: Audit, mine: Model, retrained: Sequence[Model]) -> None:
     erasure = found.config.erasures[-1]
     bits = fmean(model.totals.upload_bits for model in retrained)
     seconds = fmean(model.seconds for model in retrained)
     found.table["cost"] = {
-        "rounds": round - erasure.start,
+        "rounds": found.round - erasure.start,
         "upload_bits": mine.totals.upload_bits,
         "seconds": mine.seconds,
         "retraining_rounds": found.config.training_rounds,
@@ -511,13 +512,13 @@ def _spread(values: Tensor) -> dict[str, float]:
     }
 
 
-def _membership(found: Audit, mine: Model, retrained: Sequence[Model], before: Metrics) -> None:
+def _membership(found: Audit, mine: Model, before: Metrics) -> None:
     """The population loss attack, on this model and on models that cannot know."""
     auc, suspects, unseen = membership(found.problem, mine.particles)
     if auc is None:
         found.check("membership, loss attack", None, None, "warn", "the test set lacks labels of the forgotten data")
         return
-    others = [membership(found.problem, model.particles)[0] for model in retrained]
+    others = [other["membership_auc"] for other in found.table["metrics"]["retrained"]]
     mean = fmean(other for other in others if other is not None)
     found.losses = {"forgotten examples": suspects, "unseen examples": unseen}
     found.table["membership"] = {"auc": auc, "auc_retrained": others, "auc_before": before.get("membership_auc"),
@@ -676,11 +677,10 @@ def _features_retrained(found: Audit, mine: Model, watch: Watch) -> None:
     theirs = predict(other.model, whole.particles, other.test.x).probabilities
     ours = predict(found.problem.model, mine.particles, found.problem.test.x).probabilities
     value = _spread(kl(theirs, ours))
-    labels = torch.tensor(found.problem.forgotten_labels(), dtype=torch.int64)
     found.table["features"] = {"kl": value, "retrained": assess(other, whole.particles)}
     note = (
         f"mean KL to a model whose features were pre-trained without the agents too, test accuracy "
         f"{accuracy(theirs, other.test.y):.3f} against {accuracy(ours, other.test.y):.3f}; the frozen features were "
-        f"not touched by this erasure ({len(labels)} labels were held by nobody else)"
+        f"not touched by this erasure ({len(found.problem.forgotten_labels())} labels were held by nobody else)"
     )
     found.check("features retrained as well: KL", value["mean"], None, "warn", note)

@@ -78,7 +78,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
         agents: who asked to be forgotten.
         method: forget-svgd, take-back or retrain.
         out: the run folder to make.
-        options: of `plan_erasure`, and `keep_parent`.
+        options: of `plan_erasure`; they are part of the request.
 
     Raises:
         UserError: it cannot be done; nothing was written.
@@ -169,19 +169,20 @@ def begin(run: RunFolder, problem: Problem) -> State | None:
     """The first state of an erasure, from its parent; None where it begins from scratch."""
     erasure = run.config.erasures[-1]
     parent = Path(erasure.parent)
-    checkpoint, particles = load_checkpoint(parent)
+    checkpoint = load_checkpoint(parent)[0]
     if checkpoint.particles_sha256 != erasure.parent_sha256:
         raise UserError(f"The run '{parent}' is not as it was when the erasure was requested: its particles changed.")
-    state = None if erasure.start == 0 else first_state(checkpoint.state(), problem, run.config)
+    old = checkpoint.state()
     run.note(
         "erasure began",
         parent=str(parent),
         round=checkpoint.round,
-        before=assess(problem, particles),
-        site_norms=site_norms(checkpoint.state(), erasure.agents),
+        before=assess(problem, old.particles),
+        site_norms=site_norms(old, erasure.agents),
     )
-    if state is None:
+    if erasure.start == 0:
         return None
+    state = first_state(old, problem, run.config)
     run.adopt(parent, state)
     return state
 

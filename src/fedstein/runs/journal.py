@@ -13,7 +13,7 @@ One JSON object a line, with `time` (UTC) and `event`:
     checkpoint   round
     damaged      file, reason                   a checkpoint that could not be used
     stopped      round, reason                  finished, interrupted, or an error
-    erasure requested  request, agents, method, out, round, particles_sha256     in the parent, before anything else
+    erasure requested  request, agents, method, out, options, round, particles_sha256     in the parent, before all else
     erasure began      parent, round, before    in the new run: where it begins, and how good the model was then
     forgot       round, site_norms              the agents that asked have had their last round
     purged       files by kind, kept_parent     what was deleted of the agents
