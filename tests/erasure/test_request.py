@@ -433,3 +433,23 @@ def test_problems_with_a_known_posterior_can_be_audited(tmp_path, capsys):
     told(capsys, "forget", tmp_path / "run", "--agents", "0", "--out", tmp_path / "new", "--repair", "100")
     found = lines(told(capsys, "audit", tmp_path / "new"))
     assert found["posterior mean error"]["status"] == "pass"
+
+
+def test_a_kept_parent_can_be_asked_again_and_for_another_uplink(run, tmp_path, capsys):
+    for sharing in ("1.0", "0.25"):
+        out = tmp_path / f"sharing-{sharing}"
+        told(capsys, "forget", run, "--agents", "2,3", "--method", "forget-svgd", "--rounds", "2", "--keep-parent",
+             "--set", f"uplink.sharing={sharing}", "--out", out)  # fmt: skip
+        assert load_run_config(out).uplink.sharing == float(sharing)
+    done = [event for event in read_journal(run) if event["event"] == "erasure done"]
+    assert [event["out"] for event in done] == [str(tmp_path / "sharing-1.0"), str(tmp_path / "sharing-0.25")]
+
+
+def test_the_method_of_an_erasure_is_the_runs(run, tmp_path, capsys):
+    before = read_all(run)
+    code, _, err = fedstein(
+        capsys, "forget", run, "--agents", "2", "--set", "method.particles=2", "--out", tmp_path / "n"
+    )
+    assert code == 2
+    assert "must be of uplink, evaluation or recording" in err
+    assert read_all(run) == before

@@ -16,6 +16,8 @@ from fedstein.training import fit
 
 CASES = [
     *((name, {}) for name in METHODS),
+    ("fedavg", {"particles": 1}),
+    ("qlsd", {"keep": 0.2}),
     ("dsvgd", {"factor": "kde", "distil_steps": 3}),
     ("dsvgd", {"factor": "linear"}),
     ("dsvgd", {"kernel": "imq", "step": "adagrad", "step_size": 0.01}),
@@ -29,7 +31,9 @@ def digits():
 
 
 def make(name, settings, **more):
-    few = {} if name == "fedavg" else {"particles": 3}
+    few = {"particles": 3}
+    if name == "qlsd":
+        more.pop("local_steps", None)  # always 1
     return METHODS[name](**(few | settings | more))
 
 
@@ -134,4 +138,4 @@ def test_settings_fit_the_factor_and_bad_ones_are_refused():
         with pytest.raises(ValidationError):
             DSVGD(**bad)
     with pytest.raises(ValidationError):
-        FedAvg(particles=2)
+        FedAvg(particles=0)

@@ -55,6 +55,10 @@ def forget(
     keep_parent: Annotated[
         bool, typer.Option("--keep-parent", help="Purge nothing from RUN; the audit says so.")
     ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key of uplink, evaluation or recording."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Forget agents: a new run folder without them, and nothing left of them in the old one.
@@ -75,6 +79,7 @@ def forget(
         handover=not subtract,
         guarded=not unguarded,
         keep_parent=keep_parent,
+        **({"overrides": set_} if set_ else {}),
     )
     if not json:
         console.print(_acknowledge(request))

@@ -21,6 +21,8 @@ from fedstein.cli.methods import methods
 from fedstein.cli.plan import plan
 from fedstein.cli.predict import predict
 from fedstein.cli.report import compare, report
+from fedstein.cli.reproduce import reproduce
+from fedstein.cli.sweep import sweep
 from fedstein.cli.train import resume, train
 from fedstein.cli.watch import watch
 from fedstein.errors import FedsteinError, UserError
@@ -36,6 +38,8 @@ app.command()(evaluate)
 app.command()(watch)
 app.command()(report)
 app.command()(compare)
+app.command()(sweep)
+app.command()(reproduce)
 app.command()(predict)
 app.command()(methods)
 app.command()(plan)

@@ -3,9 +3,11 @@
 from fedstein.data.examples import Dataset, Examples, as_examples, as_inputs
 from fedstein.data.fashion_mnist import find_fashion_mnist, get_fashion_mnist, load_fashion_mnist
 from fedstein.data.partition import class_pairs, dirichlet, from_indices, iid
+from fedstein.data.shifts import SHIFTS, enlarge, shifted
 from fedstein.data.sources import SOURCES, class_names, load_digits, load_npz, load_source
 
 __all__ = [
+    "SHIFTS",
     "SOURCES",
     "Dataset",
     "Examples",
@@ -14,6 +16,7 @@ __all__ = [
     "class_names",
     "class_pairs",
     "dirichlet",
+    "enlarge",
     "find_fashion_mnist",
     "from_indices",
     "get_fashion_mnist",
@@ -22,4 +25,5 @@ __all__ = [
     "load_fashion_mnist",
     "load_npz",
     "load_source",
+    "shifted",
 ]

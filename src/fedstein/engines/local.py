@@ -164,7 +164,7 @@ def rounds(
                 kept[agent] = kept[agent] | {RESIDUAL: wish - arrived}
             if escrow:
                 kept[agent] = kept[agent] | {ESCROW: applied if escrowed is None else escrowed + applied}
-        particles = particles + total
+        particles = method.server_step(particles + total, stream(seed, "server", round=round))
         memories = memories.put(kept)
         totals = totals.add(uploads, download_bits=32 * particles.numel() * len(picked))
         round += 1

@@ -196,7 +196,7 @@ def complete(run: Path) -> None:
     checkpoint = load_checkpoint(run)[0]
     erasure = config.erasures[-1]
     gone = {
-        "request": _request_of(erasure),
+        "request": _request_of(erasure, run),
         "agents": list(erasure.agents),
         "out": str(run.resolve()),
         "round": checkpoint.round,
@@ -298,9 +298,15 @@ def _identity(asked: dict[str, Any], sha256: str) -> str:
     return hashlib.sha256(json.dumps([asked, sha256], sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _request_of(erasure: ErasureConfig) -> str | None:
-    """The number of the request behind an erasure, in the journal of the run that it was asked of."""
-    for event in erasures_of(Path(erasure.parent)):
-        if event["agents"] == sorted(erasure.agents) and event.get("particles_sha256") == erasure.parent_sha256:
-            return str(event.get("request"))
-    return None
+def _request_of(erasure: ErasureConfig, run: Path | None = None) -> str | None:
+    """The number of the request behind an erasure, in the journal of the run that it was asked of.
+
+    Where the parent was kept there may be several alike; the one that asked for the folder `run` is meant then.
+    """
+    alike = [
+        event
+        for event in erasures_of(Path(erasure.parent))
+        if event["agents"] == sorted(erasure.agents) and event.get("particles_sha256") == erasure.parent_sha256
+    ]
+    named = [event for event in alike if run is not None and event["out"] == str(run.resolve())]
+    return next((str(event.get("request")) for event in [*named, *alike]), None)

@@ -51,16 +51,25 @@ def plan_erasure(
     handover: bool = True,
     guarded: bool = True,
     keep_parent: bool = False,
+    overrides: Sequence[str] = (),
     parent: str = "",
     parent_sha256: str = "",
 ) -> Config:
     """The config of the new run. What is None is chosen to suit the method and the run.
+
+    `overrides` are of keys that do not change what is learnt: `uplink.`, `evaluation.` and `recording.`.
 
     Raises:
         UserError: the agents are not there, or the run has not what the method needs.
     """
     agents = tuple(agents)
     _refuse_agents(config, problem, agents)
+    for override in overrides:
+        if not override.startswith(("uplink.", "evaluation.", "recording.")):
+            raise UserError(
+                f"The '--set' of an erasure must be of uplink, evaluation or recording: the rest is the run's that "
+                f"forgets. Got {override!r} instead."
+            )
     if by is None:
         by = "server" if method == "take-back" and config.recording.escrow else "agent"
     _refuse_method(config, state, agents, method, by)
@@ -104,7 +113,8 @@ def plan_erasure(
             ),
         }
     )
-    return make_config(to_table(planned))  # the limits of every key hold for what was planned as well
+    # Checked again: the limits of every key hold for what was planned as well.
+    return make_config(to_table(planned), overrides)
 
 
 def first_state(state: State, problem: Problem, config: Config) -> State:

@@ -5,6 +5,7 @@ from fedstein.methods.dsgld import DSGLD
 from fedstein.methods.dsvgd import DSVGD
 from fedstein.methods.fedavg import FedAvg
 from fedstein.methods.forget import ForgetSVGD, TakeBack
+from fedstein.methods.qlsd import QLSD
 from fedstein.methods.svgd import CentralSVGD
 
 METHODS: dict[str, type[Method]] = {
@@ -12,12 +13,14 @@ METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "svgd": CentralSVGD,
     "dsgld": DSGLD,
+    "qlsd": QLSD,
 }
 
 __all__ = [
     "DSGLD",
     "DSVGD",
     "METHODS",
+    "QLSD",
     "BayesianMethod",
     "CentralSVGD",
     "FedAvg",

@@ -6,6 +6,7 @@ An engine calls, in this order,
     moved     = method.visit(visit)                    at the scheduled agent
     memory    = method.settle(visit, applied)          at the agent, with what the server really applied
     particles = particles + applied                    at the server
+    particles = method.server_step(particles, ...)     at the server, once a round
 
 Everything a method needs is in `Visit`; it reads no files and keeps no state of its own.
 """
@@ -81,6 +82,10 @@ class Method(BaseModel):
     def settle(self, visit: Visit, applied: Tensor) -> Memory:
         """What the agent keeps, now that the server has added `applied` to the particles."""
         return {}
+
+    def server_step(self, particles: Tensor, generator: torch.Generator) -> Tensor:
+        """The particles after a round's differences were added; most methods leave them."""
+        return particles
 
     def minibatches(self, visit: Visit) -> Iterator[tuple[Tensor, Tensor]]:
         """(x, y) for each local step."""

@@ -1,12 +1,13 @@
-"""FedAvg: one parameter vector, plain local steps, differences averaged at the server.
+"""FedAvg: plain local steps, differences averaged at the server; one parameter vector, or an ensemble of them.
 
 McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017). The
-frequentist rival of the letter; everything but the visit is the same code as DSVGD's, with one particle.
+frequentist rival of the letter; everything but the visit is the same code as DSVGD's, with one particle. More than one
+are an ensemble: they start apart, see the same minibatches, and know nothing of each other.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -22,9 +23,9 @@ class FedAvg(Method):
     """Settings of FedAvg."""
 
     name: ClassVar[str] = "fedavg"
-    summary: ClassVar[str] = "federated averaging, one parameter vector: the frequentist rival"
+    summary: ClassVar[str] = "federated averaging, one model or an ensemble: the frequentist rival"
 
-    particles: Literal[1] = Field(1, description="always 1")
+    particles: int = Field(1, ge=1, description="1; more are an ensemble of models that share the budget")
 
     def visit(self, visit: Visit) -> Tensor:
         """L gradient steps on the agent's mean loss."""

@@ -9,12 +9,15 @@ the first. torchmetrics 1.9 puts values on an edge one bin too high.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["Reliability", "adaptive_ece", "ece", "mce", "reliability"]
+from fedstein.metrics.classification import nll
+
+__all__ = ["Reliability", "adaptive_ece", "ece", "fit_scaling", "mce", "reliability", "scaled"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +84,22 @@ def mce(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:
 def adaptive_ece(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:
     """ECE with bins of equal count (Nguyen and O'Connor, 2015)."""
     return reliability(probabilities, labels, bins, adaptive=True).ece()
+
+
+def scaled(probabilities: Tensor, scale: float) -> Tensor:
+    r"""Temperature scaling (Guo et al., 2017): probabilities in proportion to :math:`p^{1/T}`.
+
+    T is called the scale here, because the temperature of this project is the weight of the prior. The most probable
+    class stays what it was.
+    """
+    return torch.softmax(probabilities.double().clamp_min(1e-30).log() / scale, 1)
+
+
+def fit_scaling(probabilities: Tensor, labels: Tensor) -> float:
+    """The scale with the smallest NLL on held-out examples."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_scale: float) -> float:
+        return nll(scaled(probabilities, math.exp(log_scale)), labels)
+
+    return math.exp(float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))

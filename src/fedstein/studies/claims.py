@@ -1,0 +1,93 @@
+"""Claims as tested statements: an effect, its 95 % interval over seeds, and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+__all__ = ["Claim", "Part", "interval"]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Mean and the ends of its 95 % interval by Student's t; no ends with fewer than two values.
+
+    >>> [round(number, 3) for number in interval([1.0, 2.0, 3.0])]
+    [2.0, -0.484, 4.484]
+    """
+    from scipy.stats import t
+
+    mean = fmean(values)
+    if len(values) < 2:
+        return mean, None, None
+    half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+@dataclass(frozen=True)
+class Part:
+    """A claim under one condition: the differences of runs with the same seed, positive where it is as claimed."""
+
+    where: str
+    differences: Sequence[float]
+
+    @property
+    def holds(self) -> bool:
+        """The whole interval is on the claimed side."""
+        low = interval(self.differences)[1]
+        return low is not None and low > 0
+
+    def __str__(self) -> str:
+        mean, low, high = interval(self.differences)
+        ends = "" if low is None else f" [{low:+.4f}, {high:+.4f}]"
+        return f"{self.where}: {mean:+.4f}{ends}, {'holds' if self.holds else 'does not hold'}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement, and what came of it under each condition."""
+
+    claim: str
+    measure: str  # what the effect is
+    parts: Sequence[Part]
+
+    @property
+    def runs(self) -> int:
+        """Pairs of runs behind the weakest part."""
+        return min(len(part.differences) for part in self.parts)
+
+    @property
+    def weakest(self) -> Part:
+        """The part that speaks least for the claim."""
+
+        def strength(part: Part) -> float:
+            mean, low, _ = interval(part.differences)
+            return mean if low is None else low
+
+        return min(self.parts, key=strength)
+
+    @property
+    def status(self) -> str:
+        """Reproduced, not reproduced, or reproduced only under the conditions that are named."""
+        if self.runs < 2:
+            return "undecided: one run has no interval"
+        held = [part.where for part in self.parts if part.holds]
+        if len(held) == len(self.parts):
+            return "reproduced"
+        return f"reproduced only for {'; '.join(held)}" if held else "not reproduced"
+
+    def row(self) -> dict[str, Any]:
+        """As `fedstein reproduce --json` prints it: the effect is that of the weakest part."""
+        effect, low, high = interval(self.weakest.differences)
+        return {
+            "claim": self.claim,
+            "status": self.status,
+            "effect": effect,
+            "low": low,
+            "high": high,
+            "runs": self.runs,
+            "measure": self.measure,
+            "parts": [str(part) for part in self.parts],
+        }

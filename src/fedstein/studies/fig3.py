@@ -1,0 +1,250 @@
+"""The letter's Fig. 3: accuracy against ECE after 1,000 rounds for FedAvg and DSVGD at R_u = 0.5d, d, 5d and 10d.
+
+Beside the letter's methods: ours, and more peers (FedAvg with temperature scaling, an ensemble of FedAvg models at
+equal bits, DSGLD, QLSD, central SVGD as the ceiling). All are judged on shifted inputs and on inputs from elsewhere as
+well. Every setting was chosen on validation data: experiments/fig3/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from fedstein.report.figures import COLOURS
+from fedstein.studies.claims import Claim, Part
+from fedstein.studies.judge import CLEAN, ELSEWHERE, conditions, judge_all
+from fedstein.studies.study import Findings, Study, mean_text
+from fedstein.sweeps import Job, cores, plan_sweep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FIG3"]
+
+BUDGETS = ("0.5d", "1.0d", "5.0d", "10.0d")
+THIN = ("0.5d", "1.0d")
+SOME = ("1.0d", "10.0d")
+METRICS = ("accuracy", "ece", "nll")
+
+WORDS = {
+    "fedavg": "FedAvg",
+    "fedavg-adagrad": "FedAvg, AdaGrad as DSVGD",
+    "dsvgd-2": "DSVGD, 2 particles",
+    "dsvgd-5": "DSVGD, 5 particles",
+    "dsvgd-10": "DSVGD, 10 particles",
+    "ours-5": "ours, 5 particles",
+    "ours-10": "ours, 10 particles",
+    "fedavg-ours": "FedAvg, our coding",
+    "fedavg-scaled": "FedAvg, our coding, temperature scaling",
+    "ensemble-5": "ensemble of 5 FedAvg, our coding",
+    "dsgld-5": "DSGLD, 5 chains",
+    "qlsd-5": "QLSD, 5 chains",
+    "svgd-10": "central SVGD, 10 particles",
+}
+LETTER = ("dsvgd-2", "dsvgd-5", "dsvgd-10")
+FEDAVG = ("fedavg", "fedavg-adagrad", "fedavg-ours")
+OURS = {"0.5d": "ours-5", "1.0d": "ours-5", "5.0d": "ours-5", "10.0d": "ours-10"}  # chosen on validation data
+
+Key = tuple[str, str]  # method and budget
+
+_CODING = {"entries": "adaptive", "feedback": True}
+
+
+def settings(name: str, budget: str) -> dict[str, Any] | None:
+    """What is special about a method at a budget; None where it is not run."""
+    plain = {"step": "gradient", "local_steps": 10}
+    particles = int(name.rpartition("-")[2]) if name.rpartition("-")[2].isdigit() else 1
+    uplink = {"budget": budget}
+    if name.startswith("fedavg"):
+        method: dict[str, Any] = {"name": "fedavg", **plain, "step_size": 0.2}
+        if name == "fedavg-adagrad":
+            method |= {"step": "ema-adagrad", "step_size": 1e-3}
+        ours = name in ("fedavg-ours", "fedavg-scaled")
+        data = {"data": {"validation": 5000}} if name == "fedavg-scaled" else {}
+        return {"method": method, "uplink": uplink | (_CODING if ours else {}), **data}
+    if name.startswith("dsvgd"):
+        step = {"step": "ema-adagrad", "step_size": 1e-3} if budget in THIN else {"step_size": 0.2 * particles}
+        return {"method": {**plain, "particles": particles, **step}, "uplink": uplink}
+    if name.startswith("ours") and (particles == 5 or budget not in THIN):
+        return {
+            "method": {**plain, "particles": particles, "step_size": 0.2 * particles},
+            "uplink": uplink | _CODING,
+        }
+    if name == "ensemble-5" and budget in SOME:
+        return {
+            "method": {"name": "fedavg", "particles": 5, **plain, "step_size": 0.2},
+            "uplink": uplink | _CODING | {"common": True},
+        }
+    if name == "dsgld-5" and budget in SOME:
+        return {
+            "method": {"name": "dsgld", "particles": 5, "local_steps": 10, "temperature": 0.1, "step_size": 1e-6},
+            "uplink": uplink,
+        }
+    if name == "qlsd-5" and budget in SOME:
+        chain = {"name": "qlsd", "particles": 5, "batch": 1000, "temperature": 0.1, "step_size": 3e-6}
+        return {
+            "method": chain | {"keep": 0.016 if budget == "1.0d" else 0.24},
+            "uplink": uplink | {"sharing": 0.2},
+        }
+    return None
+
+
+def sweep(runs: int, quick: bool) -> dict[str, Any]:
+    """The runs, as a SWEEP.toml has them."""
+    names = ("fedavg", "dsvgd-5", "ours-5", "fedavg-scaled") if quick else [name for name in WORDS if name != "svgd-10"]
+    entries = [
+        {"name": f"{name},{budget}", **special}
+        for name, budget in product(names, SOME if quick else BUDGETS)
+        if (special := settings(name, budget)) is not None
+    ]
+    if not quick:
+        central = {"name": "svgd", "particles": 10, "local_steps": 10, "step": "gradient", "step_size": 2.0}
+        entries.append({"name": "svgd-10,none", "method": central})
+    rounds = 200 if quick else 1000
+    return {
+        "seeds": list(range(runs)),
+        "base": {"rounds": rounds, "evaluation": {"every": rounds // 4}, "recording": {"keep_checkpoints": 1}},
+        "list": entries,
+    }
+
+
+def jobs(out: Path, runs: int, quick: bool) -> list[Job]:
+    """One run a setting and seed."""
+    return [planned.job(out / "runs") for planned in plan_sweep(sweep(runs, quick))]
+
+
+def find(out: Path, runs: int, quick: bool) -> Findings:
+    """Every setting judged, the letter's claims about Bayesian and frequentist learning, and ours."""
+    keys = [_key(entry["name"]) for entry in sweep(runs, quick)["list"]]
+    places = [out / "runs" / ",".join(key) / f"seed-{seed}" for key in keys for seed in range(runs)]
+    judged = iter(judge_all([(place, place.parent.name.startswith("fedavg-scaled")) for place in places], cores()))
+    found = {(name, budget): [next(judged) for _ in range(runs)] for name, budget in keys}
+    budgets = [budget for budget in BUDGETS if ("fedavg", budget) in found]
+
+    def values(name: str, budget: str, metric: str, where: str = CLEAN) -> list[float]:
+        return [run[where][metric] for run in found[name, budget]]
+
+    def gain(better: str, worse: str, budget: str, metric: str, where: str = CLEAN) -> list[float]:
+        sign = 1 if metric == "accuracy" else -1
+        pairs = zip(values(better, budget, metric, where), values(worse, budget, metric, where), strict=True)
+        return [sign * (one - other) for one, other in pairs]
+
+    def above(better: str, worse: str, metrics: tuple[str, ...] = ("accuracy", "ece")) -> list[Part]:
+        return [
+            Part(f"{budget}, {metric}", gain(better, worse, budget, metric))
+            for budget, metric in product(budgets, metrics)
+        ]
+
+    def has(*names: str) -> bool:
+        return all((name, budgets[0]) in found for name in names)
+
+    claims = []
+    for rival, name in product(("fedavg", "fedavg-adagrad"), ("dsvgd-5", "dsvgd-10")):
+        if has(rival, name):
+            words = (
+                f"{WORDS[name]}, is above {'tuned ' if rival == 'fedavg' else ''}{WORDS[rival]}, under every budget."
+            )
+            claims.append(Claim(words, "accuracy and ECE", above(name, rival)))
+    if has("dsvgd-2"):
+        claims.append(Claim("2 particles are not above tuned FedAvg.", "accuracy", above("fedavg", "dsvgd-2")[::2]))
+    if has("dsvgd-5", "dsvgd-10"):
+        few = {budget: gain("dsvgd-5", "dsvgd-10", budget, "accuracy") for budget in budgets}
+        thin, wide = budgets[0], budgets[-1]
+        trend = [one - other for one, other in zip(few[thin], few[wide], strict=True)]
+        parts = [
+            Part(f"{thin}, 5 over 10 particles", few[thin]),
+            Part(f"{thin}, 2 over 10 particles", gain("dsvgd-2", "dsvgd-10", thin, "accuracy")),
+            Part(f"the gain of 5 over 10 particles at {thin} over that at {wide}", trend),
+        ]
+        claims.append(Claim("On thinner uplinks fewer particles beat fewer entries.", "accuracy", parts))
+    for budget in budgets:
+        ours = OURS[budget] if (OURS[budget], budget) in found else "ours-5"
+        parts = []
+        for group, metric in product((LETTER, FEDAVG), METRICS):
+            there = [name for name in group if (name, budget) in found]
+            best = (max if metric == "accuracy" else min)(there, key=lambda name: fmean(values(name, budget, metric)))
+            parts.append(Part(f"{metric} over {WORDS[best]}", gain(ours, best, budget, metric)))
+        words = f"Ours at {budget} ({WORDS[ours]}) is above the letter's best and the best FedAvg in all three."
+        claims.append(Claim(words, "accuracy, ECE and NLL, each against the best in it", parts))
+    if has("fedavg-scaled"):
+        parts = [
+            Part(f"{where}, {metric}", gain("ours-5", "fedavg-scaled", "1.0d", metric, where))
+            for where, metric in product(conditions(), ("ece", "nll"))
+        ]
+        words = "Ours stays better calibrated than FedAvg with temperature scaling when inputs shift."
+        claims.append(Claim(words, "ECE and NLL at 1.0d", parts))
+
+    table = [_row(key, found[key], runs) for key in keys]
+    shown = [key for key in keys if key[1] in ("1.0d", "none")]
+    shifts = [
+        {"setting": WORDS[key[0]], "inputs": where}
+        | {metric: mean_text([run[where][metric] for run in found[key]]) for metric in METRICS}
+        for where, key in product(conditions(), shown)
+    ]
+    elsewhere = [
+        {"setting": WORDS[key[0]], "R_u": key[1]}
+        | {
+            name.replace("_", ", "): mean_text([run[ELSEWHERE][name] for run in found[key]], 3)
+            for name in found[key][0][ELSEWHERE]
+        }
+        for key in keys
+    ]
+    points = [
+        {"setting": name, "R_u": budget, "seed": seed, "inputs": where} | run[where]
+        for (name, budget), all_runs in found.items()
+        for seed, run in enumerate(all_runs)
+        for where in conditions()
+    ]
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        means = {key: (fmean(values(*key, "ece")), fmean(values(*key, "accuracy"))) for key in keys}
+        _panel(panels[0], ("fedavg", "fedavg-adagrad", *LETTER), means, "The letter's methods and coding")
+        _panel(panels[1], ("fedavg-ours", "fedavg-scaled", "ensemble-5", "ours-5", "ours-10", "svgd-10"), means,
+               "Ours, and FedAvg with our coding")  # fmt: skip
+        panels[0].set_ylabel("accuracy")
+        if not quick:
+            panels[0].set_ylim(bottom=0.83)
+        handles = [
+            panels[0].plot([], [], _MARKERS[budget], color="#888888", label=f"R_u = {budget}")[0] for budget in budgets
+        ]
+        figure.legend(handles=handles, ncols=4, fontsize=8, loc="outside lower center")
+
+    return Findings(claims, table, points, draw, (10.2, 5.0), {"shifted": shifts, "elsewhere": elsewhere})
+
+
+_MARKERS = {"0.5d": "v", "1.0d": "o", "5.0d": "s", "10.0d": "^", "none": "*"}
+
+
+def _key(name: str) -> Key:
+    method, _, budget = name.partition(",")
+    return method, budget
+
+
+def _row(key: Key, found: list[dict[str, Any]], runs: int) -> dict[str, Any]:
+    name, budget = key
+    cells = {metric: mean_text([run[CLEAN][metric] for run in found]) for metric in (*METRICS, "brier")}
+    return {"setting": WORDS[name], "R_u": budget, "runs": runs, **cells}
+
+
+def _panel(axes: Axes, names: tuple[str, ...], means: Mapping[Key, tuple[float, float]], title: str) -> None:
+    for number, name in enumerate(names):
+        here = [(budget, *means[name, budget]) for budget in (*BUDGETS, "none") if (name, budget) in means]
+        if not here:
+            continue
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(
+            [ece for _, ece, _ in here], [acc for *_, acc in here], "-", color=colour, label=WORDS[name], zorder=1
+        )
+        for budget, ece, acc in here:
+            axes.plot([ece], [acc], _MARKERS[budget], color=colour, markersize=11 if budget == "none" else 7)
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel("ECE (15 bins)")
+    axes.legend(fontsize=8, loc="lower right")
+
+
+FIG3 = Study("fig3", "Accuracy against ECE under bit budgets", 3, 3, jobs, find)

@@ -1,0 +1,117 @@
+"""What a study is: runs to do, and what is found in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedstein.report.figures import STYLE
+from fedstein.runs import read_metrics, to_json
+from fedstein.runs.files import write
+from fedstein.studies.claims import Claim, interval
+from fedstein.sweeps import Job
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Findings", "Study", "evaluations", "mean_text", "save"]
+
+Draw = Callable[["Figure"], None]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What came out of a study."""
+
+    claims: Sequence[Claim]
+    table: Sequence[dict[str, Any]]  # one row a setting: means and 95 % intervals over seeds
+    points: Sequence[dict[str, Any]]  # what is behind the figure
+    draw: Draw
+    size: tuple[float, float]
+    more: dict[str, Sequence[dict[str, Any]]] = field(default_factory=dict)  # further tables by name
+
+
+@dataclass(frozen=True)
+class Study:
+    """A figure of the letter, with ours beside it."""
+
+    name: str
+    title: str
+    runs: int  # how many seeds it has unless told
+    quick_runs: int
+    jobs: Callable[[Path, int, bool], list[Job]]  # the folder, seeds, quick
+    find: Callable[[Path, int, bool], Findings]
+
+
+def evaluations(run: Path) -> dict[int, dict[str, Any]]:
+    """The evaluated rounds of a run."""
+    return {line["round"]: line for line in read_metrics(run) if line.get("accuracy") is not None}
+
+
+def mean_text(values: Sequence[float], digits: int = 4) -> str:
+    """Mean and half of the 95 % interval.
+
+    >>> mean_text([1.0, 2.0, 3.0], 2)
+    '2.00 ± 2.48'
+    """
+    mean, low, _ = interval(values)
+    return f"{mean:.{digits}f}" + ("" if low is None else f" ± {mean - low:.{digits}f}")
+
+
+def save(study: Study, findings: Findings, out: Path) -> list[Path]:
+    """Figures, tables and the verdict, as files."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    files = []
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=findings.size, layout="constrained")
+        FigureCanvasAgg(figure)
+        findings.draw(figure)
+        for kind in ("png", "svg"):
+            files.append(out / f"{study.name}.{kind}")
+            figure.savefig(files[-1], dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    tables = {study.name: findings.points, "table": findings.table, **findings.more}
+    for name, rows in tables.items():
+        files.append(out / f"{name}.csv")
+        write(files[-1], _csv(rows).encode())
+    files.append(out / "claims.json")
+    write(files[-1], to_json({"claims": [claim.row() for claim in findings.claims]}, indent=2).encode())
+    files.append(out / "verdict.md")
+    write(files[-1], _page(study, findings).encode())
+    return files
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _page(study: Study, findings: Findings) -> str:
+    """The verdict for people: claims first, then tables."""
+    lines = [f"# {study.title}", "", f"![{study.title}]({study.name}.png)", ""]
+    lines += [
+        "Effects are differences of runs with the same seed, positive where it is as claimed; 95 % intervals.",
+        "",
+    ]
+    for claim in findings.claims:
+        lines += [f"- **{claim.claim}** {claim.status}. ({claim.measure}; {claim.runs} runs a setting)"]
+        lines += [f"  - {part}" for part in claim.parts]
+    for name, rows in {"Table": findings.table, **findings.more}.items():
+        lines += ["", f"## {name.capitalize()}", "", markdown(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as a table."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [keys, ["---"] * len(keys), *([str(row.get(key, "")) for key in keys] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,63 @@
+"""Jobs on a Ray cluster: the same jobs, the same processes, on more machines.
+
+Every machine needs fedstein, the data, and the folder of the sweep under the same path (a shared file system), as the
+run folders are written where the runs are done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from fedstein.errors import UserError
+from fedstein.sweeps.jobs import Job, Outcome, do_job
+from fedstein.sweeps.workers import cores
+
+__all__ = ["run_jobs_on_ray"]
+
+
+def run_jobs_on_ray(
+    jobs: Sequence[Job], address: str, workers: int | None, tick: Callable[[], None], seconds: float = 1.0
+) -> Generator[Outcome, None, None]:
+    """As `run_jobs`, on the cluster at `address`: `auto`, HOST:PORT, or `local` to start one on this machine.
+
+    A job takes as many CPUs of the cluster as its config has threads; `workers` limits how many run side by side.
+    """
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns of its next version
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError("The '--ray' needs an extra: pip install 'fedstein[ray]'.") from error
+    options: dict[str, Any] = {"num_cpus": workers or cores(), "include_dashboard": False} if address == "local" else {}
+    try:
+        ray.init(None if address == "local" else address, log_to_driver=False, configure_logging=False, **options)
+    except (ConnectionError, ValueError) as error:
+        raise UserError(
+            f"The '--ray' must be the address of a cluster, auto or local. Got {address!r}: {error}."
+        ) from None
+    work = ray.remote(max_retries=0)(do_job)
+    waiting = list(jobs)
+    running: dict[Any, Job] = {}
+    try:
+        while waiting or running:
+            while waiting and (workers is None or len(running) < workers):
+                job = waiting.pop(0)
+                running[work.options(num_cpus=_threads(job), name=job.name).remote(job)] = job
+            done, _ = ray.wait(list(running), timeout=seconds)
+            for one in done:
+                job = running.pop(one)
+                try:
+                    yield ray.get(one)
+                except ray.exceptions.RayError as error:  # the machine or its worker is gone
+                    yield Outcome(job, "failed", str(error).strip()[-2000:])
+            tick()
+    finally:
+        for one in running:
+            ray.cancel(one)
+        ray.wait(list(running), num_returns=len(running), timeout=60) if running else None
+        ray.shutdown()
+
+
+def _threads(job: Job) -> int:
+    return max(1 if step.config is None or step.config.threads is None else step.config.threads for step in job.steps)

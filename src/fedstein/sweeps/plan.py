@@ -1,0 +1,169 @@
+"""From SWEEP.toml to the runs that it means.
+
+seeds = [0, 1, 2]                       # each setting once for each; [0] if left out
+preset = "unlearning"                   # settings to begin from, if wished
+
+[base]                                  # what all runs have, as in a config file
+rounds = 1000
+
+[grid]                                  # every combination of these values
+"method.step_size" = [0.1, 0.2]
+"uplink.budget" = ["0.5d", "1.0d"]
+
+[[list]]                                # and each of these with every combination
+name = "fedavg"
+"method.name" = "fedavg"
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fedstein.config import Config, load_preset, make_config, to_table
+from fedstein.errors import UserError, nearest
+from fedstein.sweeps.jobs import Job, Step
+
+__all__ = ["MOST_RUNS", "Planned", "load_sweep", "plan_sweep"]
+
+MOST_RUNS = 100_000
+_KEYS = ("seeds", "preset", "base", "grid", "list")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a sweep: its name (without the seed), what is special about it, its whole config."""
+
+    name: str
+    settings: dict[str, Any]
+    config: Config
+
+    def job(self, out: Path) -> Job:
+        """In a folder of its own under `out`."""
+        folder = out / self.name / f"seed-{self.config.seed}"
+        about = {"seed": self.config.seed, "settings": self.settings}
+        step = Step(folder, self.config, rounds=self.config.rounds)
+        return Job(f"{self.name}/seed-{self.config.seed}", (step,), about)
+
+
+def load_sweep(path: Path) -> list[Planned]:
+    """The runs that a file means."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UserError(f"Cannot read the sweep {path}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"The sweep {path} is not TOML: {error}.") from error
+    return plan_sweep(table)
+
+
+def plan_sweep(table: Mapping[str, Any]) -> list[Planned]:
+    """The runs that a table means, all settings of the first seed first.
+
+    >>> grid = {"method.particles": [2, 5]}
+    >>> [run.name for run in plan_sweep({"seeds": [0, 1], "grid": grid})]
+    ['particles=2', 'particles=5', 'particles=2', 'particles=5']
+    """
+    for key in table:
+        if key not in _KEYS:
+            raise UserError(f"Unknown sweep key '{key}'. {nearest(key, _KEYS)}")
+    seeds = table.get("seeds", [0])
+    whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"The sweep's 'seeds' must be a list of different whole numbers. Got {seeds!r} instead.")
+    base = _base(table)
+    grid = _grid(table.get("grid", {}))
+    entries = _entries(table.get("list", [{}]))
+    combinations = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    if len(seeds) * len(entries) * len(combinations) > MOST_RUNS:
+        raise UserError(f"A sweep may have {MOST_RUNS:,} runs. This one would have more.")
+    settings: dict[str, dict[str, Any]] = {}
+    for (name, entry), combination in product(entries, combinations):
+        here = entry | combination
+        label = ",".join([*([name] if name else []), *_spelled(combination if name else here)]) or "run"
+        if label in settings:
+            raise UserError(f"Two settings of the sweep have the same name '{label}': give each [[list]] one a 'name'.")
+        settings[label] = here
+    return [
+        Planned(label, here, _config(base, here, seed, label)) for seed in seeds for label, here in settings.items()
+    ]
+
+
+def _base(table: Mapping[str, Any]) -> dict[str, Any]:
+    base = table.get("base", {})
+    if not isinstance(base, Mapping):
+        raise UserError(f"The sweep's 'base' must be a table, as in a config file. Got {base!r} instead.")
+    preset = table.get("preset")
+    return _merged(to_table(load_preset(preset)) if preset is not None else {}, base)
+
+
+def _grid(grid: Any) -> dict[str, list[Any]]:
+    if not isinstance(grid, Mapping):
+        raise UserError(f"The sweep's 'grid' must be a table of lists. Got {grid!r} instead.")
+    found = _dotted(grid)
+    for key, values in found.items():
+        if not isinstance(values, list) or not values or len({json.dumps(value) for value in values}) < len(values):
+            raise UserError(f"The sweep's 'grid.{key}' must be a list of different values. Got {values!r} instead.")
+    if "seed" in found:
+        raise UserError("The sweep's 'grid' must not have 'seed': 'seeds' is the place.")
+    return found
+
+
+def _entries(listed: Any) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(listed, list) or not listed or not all(isinstance(entry, Mapping) for entry in listed):
+        raise UserError("The sweep's 'list' must be tables, each under [[list]]. Got something else.")
+    found = []
+    for entry in listed:
+        name = entry.get("name", "")
+        if not isinstance(name, str) or (name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}", name)):
+            raise UserError(f"A 'name' in the sweep's list must be letters, digits and . _ = , + -. Got {name!r}.")
+        found.append((name, _dotted({key: value for key, value in entry.items() if key != "name"})))
+    return found
+
+
+def _dotted(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _dotted(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return found
+
+
+def _spelled(settings: Mapping[str, Any]) -> list[str]:
+    """Settings in a folder's name: the last word of a key where that is enough to tell it from the others."""
+    last = [key.rsplit(".", 1)[-1] for key in settings]
+    words = []
+    for key, value in settings.items():
+        short = key.rsplit(".", 1)[-1]
+        key = short if last.count(short) == 1 else key
+        text = value if isinstance(value, str) else json.dumps(value)
+        words.append(re.sub(r"[^A-Za-z0-9._=+-]+", "_", f"{key}={text}")[:60])
+    return words
+
+
+def _config(base: Mapping[str, Any], settings: Mapping[str, Any], seed: int, label: str) -> Config:
+    table = _merged(base, {"seed": seed})
+    for key, value in settings.items():
+        inner: Any = value
+        for part in reversed(key.split(".")):
+            inner = {part: inner}
+        table = _merged(table, inner)
+    # One thread, so that a run is the same however many run beside it.
+    table.setdefault("threads", 1)
+    try:
+        return make_config(table)
+    except UserError as error:
+        raise UserError(f"The sweep's setting '{label}': {error}") from None
+
+
+def _merged(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(table)
+    for key, value in more.items():
+        old = found.get(key)
+        found[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return found
