@@ -11,7 +11,7 @@ from fedstein.build import build_problem, fit_config
 from fedstein.config import make_config
 from fedstein.data.synthetic import GaussianMean, negative
 from fedstein.engines import Schedule
-from fedstein.methods import DSGLD, DSVGD, CentralSVGD, Visit
+from fedstein.methods import DSGLD, DSVGD, QLSD, CentralSVGD, Visit
 from fedstein.models import TorchModule
 from fedstein.problem import Problem
 from fedstein.streams import stream
@@ -109,6 +109,16 @@ def test_dsgld_has_the_right_noise(gaussian, agents_per_round):
     errors = gaussian.errors(found)
     assert errors["posterior_mean_error"] < 0.02
     assert errors["posterior_std_ratio"] == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize(("agents_per_round", "keep"), [(1, 1.0), (2, 1.0), (1, 0.7)])
+def test_qlsd_has_the_right_noise(gaussian, agents_per_round, keep):
+    """The noise is the server's; thinning is unbiased, and adds variance that vanishes with the step."""
+    method = QLSD(particles=4000, step_size=2e-3, batch=1000, keep=keep)
+    found = run(gaussian_problem(gaussian), method, 2000, agents_per_round=agents_per_round)
+    errors = gaussian.errors(found)
+    assert errors["posterior_mean_error"] < 0.02
+    assert errors["posterior_std_ratio"] == pytest.approx(1.0, abs=0.03 if keep == 1 else 0.15)
 
 
 def test_distilling_leaves_t_k_alone_when_nothing_changed():

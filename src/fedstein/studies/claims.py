@@ -41,8 +41,8 @@ class Part:
 
     def __str__(self) -> str:
         mean, low, high = interval(self.differences)
-        ends = "" if low is None else f" [{low:+.4f}, {high:+.4f}]"
-        return f"{self.where}: {mean:+.4f}{ends}, {'holds' if self.holds else 'does not hold'}"
+        ends = "" if low is None else f" [{low:+.4g}, {high:+.4g}]"
+        return f"{self.where}: {mean:+.4g}{ends}, {'holds' if self.holds else 'does not hold'}"
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def judge(run: Path, scaling: bool = False) -> dict[str, Any]:
 
 
 def judge_all(runs: Sequence[tuple[Path, bool]], workers: int) -> Iterator[dict[str, Any]]:
-    """Each run's judgement, in order; what was judged before is read from RUN/judged.json."""
+    """Each run's judgement, in order; what was judged before is read from judged-RUN.json beside it."""
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     with ProcessPoolExecutor(workers, context, partial(torch.set_num_threads, 1)) as pool:
         yield from pool.map(_remembered, *zip(*runs, strict=True)) if runs else ()
@@ -98,7 +98,7 @@ def judge_all(runs: Sequence[tuple[Path, bool]], workers: int) -> Iterator[dict[
 
 def _remembered(run: Path, scaling: bool) -> dict[str, Any]:
     key = {"particles_sha256": load_checkpoint(run)[0].particles_sha256, "scaling": scaling, "of": conditions()}
-    place = run / "judged.json"
+    place = run.with_name(f"judged-{run.name}.json")
     try:
         kept = json.loads(place.read_bytes())
         if isinstance(kept, dict) and {name: kept.get(name) for name in key} == key:
