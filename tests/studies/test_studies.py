@@ -95,6 +95,7 @@ def smaller(table):
 def test_a_figure_from_its_command(study, tmp_path, capsys, monkeypatch):
     whole = study.sweep
     monkeypatch.setattr(study, "sweep", lambda runs, quick: smaller(whole(runs, quick)))
+    monkeypatch.setattr(fig3, "QUICK", ("1.0d",))
     name = study.__name__.rpartition(".")[2]
     out = tmp_path / "out"
     code, text, words = fedstein(capsys, "reproduce", name, "--quick", "--runs", 2, "--out", out, "--json")

@@ -210,6 +210,7 @@ def test_the_same_sweep_on_a_real_ray(tmp_path):
 
 def test_a_ray_that_is_not_there_is_told(tmp_path):
     sweep = write(tmp_path / "sweep.toml", "[base]\nrounds = 3\n")
-    found = fedstein("sweep", sweep, "--out", tmp_path / "out", "--ray", "127.0.0.1:1")
-    assert found.returncode == 2
-    assert "The '--ray' must be the address of a cluster" in found.stderr
+    for address in ("127.0.0.1:1", "nonsense", "127.0.0.1:99999999"):
+        found = fedstein("sweep", sweep, "--out", tmp_path / "out", "--ray", address)
+        assert found.returncode == 2
+        assert "The '--ray' must be auto, local or HOST:PORT" in found.stderr

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedstein.cli.output import JsonOption, console, print_json
 from fedstein.cli.sweep import RayOption, WorkersOption, do_jobs
@@ -55,7 +57,14 @@ def reproduce(
         words = "\n".join(f"  {outcome.job.name}: {outcome.error or outcome.status}" for outcome in failed)
         raise FedsteinError(f"{len(failed)} of {len(jobs)} jobs did not finish; the same command tries again:\n{words}")
     seconds = time.perf_counter() - began
-    findings = study.find(out, runs, quick)
+    with Progress(TextColumn("judging"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(),
+                  console=type(console)(stderr=True), disable=not sys.stderr.isatty()) as bar:  # fmt: skip
+        task = bar.add_task("", total=None, visible=False)
+
+        def tell(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        findings = study.find(out, runs, quick, tell)
     files = save(study, findings, out)
     worked = sum(outcome.job.rounds for outcome in outcomes if outcome.seconds)
     if json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedstein.report.figures import COLOURS
 from fedstein.studies.claims import Claim, Part, interval
-from fedstein.studies.study import Findings, Study, evaluations, mean_text
+from fedstein.studies.study import Findings, Study, Tell, evaluations, mean_text
 from fedstein.sweeps import Job, plan_sweep
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FIG2"]
 
 RULES = {"adagrad": ("ema-adagrad", 1e-3), "plain": ("gradient", 1.0)}
-SHARINGS = (Fraction(1), Fraction(1, 2), Fraction(1, 5), Fraction(1, 10))
+SHARINGS = (Fraction(1), Fraction(1, 2), Fraction(1, 10))
 ENDS = (SHARINGS[0], SHARINGS[-1])  # of the plain step
 OURS = "ours"
 
@@ -59,7 +59,7 @@ def jobs(out: Path, runs: int, quick: bool) -> list[Job]:
     return [planned.job(out / "runs") for planned in plan_sweep(sweep(runs, quick))]
 
 
-def find(out: Path, runs: int, quick: bool) -> Findings:
+def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     """Curves, final values, and the letter's three claims about sparsification."""
     names = [entry["name"] for entry in sweep(runs, quick)["list"]]
     curves = {name: [evaluations(out / "runs" / name / f"seed-{seed}") for seed in range(runs)] for name in names}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedstein.report.figures import COLOURS
 from fedstein.studies.claims import Claim, Part
 from fedstein.studies.judge import CLEAN, ELSEWHERE, conditions, judge_all
-from fedstein.studies.study import Findings, Study, mean_text
+from fedstein.studies.study import Findings, Study, Tell, mean_text
 from fedstein.sweeps import Job, cores, plan_sweep
 
 if TYPE_CHECKING:
@@ -118,12 +118,13 @@ def jobs(out: Path, runs: int, quick: bool) -> list[Job]:
     return [planned.job(out / "runs") for planned in plan_sweep(sweep(runs, quick))]
 
 
-def find(out: Path, runs: int, quick: bool) -> Findings:
+def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     """Every setting judged, the letter's claims about Bayesian and frequentist learning, and ours."""
     keys = [_key(entry["name"]) for entry in sweep(runs, quick)["list"]]
     places = [out / "runs" / ",".join(key) / f"seed-{seed}" for key in keys for seed in range(runs)]
-    judged = iter(judge_all([(place, place.parent.name.startswith("fedavg-scaled")) for place in places], cores()))
-    found = {(name, budget): [next(judged) for _ in range(runs)] for name, budget in keys}
+    todo = [(place, place.parent.name.startswith("fedavg-scaled")) for place in places]
+    judged = iter(judge_all(todo, cores(), tell))
+    found = {key: [next(judged) for _ in range(runs)] for key in keys}
     budgets = [budget for budget in BUDGETS if ("fedavg", budget) in found]
 
     def values(name: str, budget: str, metric: str, where: str = CLEAN) -> list[float]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fedstein.config import load_preset
 from fedstein.report.figures import COLOURS
 from fedstein.studies.claims import Claim, Part, interval
-from fedstein.studies.study import Findings, Study, evaluations, mean_text
+from fedstein.studies.study import Findings, Study, Tell, evaluations, mean_text
 from fedstein.sweeps import Job, Step
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _ways(quick: bool) -> list[tuple[str, Fraction, str]]:
     ]
 
 
-def find(out: Path, runs: int, quick: bool) -> Findings:
+def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     """Curves, and the letter's claims about forgetting."""
     ways = _ways(quick)
     names = [*(name for name, _, _ in ways), TAKE_BACK, SCRATCH]

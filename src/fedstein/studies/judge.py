@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -89,11 +89,15 @@ def judge(run: Path, scaling: bool = False) -> dict[str, Any]:
     return {"scale": scale, **under_shifts(problem, particles, scale)}
 
 
-def judge_all(runs: Sequence[tuple[Path, bool]], workers: int) -> Iterator[dict[str, Any]]:
+def judge_all(
+    runs: Sequence[tuple[Path, bool]], workers: int, tell: Callable[[int, int], None]
+) -> Iterator[dict[str, Any]]:
     """Each run's judgement, in order; what was judged before is read from judged-RUN.json beside it."""
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     with ProcessPoolExecutor(workers, context, partial(torch.set_num_threads, 1)) as pool:
-        yield from pool.map(_remembered, *zip(*runs, strict=True)) if runs else ()
+        for number, found in enumerate(pool.map(_remembered, *zip(*runs, strict=True))):
+            tell(number + 1, len(runs))
+            yield found
 
 
 def _remembered(run: Path, scaling: bool) -> dict[str, Any]:

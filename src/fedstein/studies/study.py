@@ -18,9 +18,10 @@ from fedstein.sweeps import Job
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Findings", "Study", "evaluations", "mean_text", "save"]
+__all__ = ["Findings", "Study", "Tell", "evaluations", "markdown", "mean_text", "save"]
 
 Draw = Callable[["Figure"], None]
+Tell = Callable[[int, int], None]  # how many of how many are done
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Study:
     runs: int  # how many seeds it has unless told
     quick_runs: int
     jobs: Callable[[Path, int, bool], list[Job]]  # the folder, seeds, quick
-    find: Callable[[Path, int, bool], Findings]
+    find: Callable[[Path, int, bool, Tell], Findings]  # may take minutes, and tells how far it is
 
 
 def evaluations(run: Path) -> dict[int, dict[str, Any]]:

@@ -7,6 +7,7 @@ run folders are written where the runs are done.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ def run_jobs_on_ray(
         import ray
     except ImportError as error:
         raise UserError("The '--ray' needs an extra: pip install 'fedstein[ray]'.") from error
+    if address not in ("local", "auto"):
+        _refuse_silence(address)
     options: dict[str, Any] = {"num_cpus": workers or cores(), "include_dashboard": False} if address == "local" else {}
     try:
         ray.init(None if address == "local" else address, log_to_driver=False, configure_logging=False, **options)
@@ -57,6 +60,17 @@ def run_jobs_on_ray(
             ray.cancel(one)
         ray.wait(list(running), num_returns=len(running), timeout=60) if running else None
         ray.shutdown()
+
+
+def _refuse_silence(address: str) -> None:
+    """Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"The '--ray' must be auto, local or HOST:PORT of a cluster. Got {address!r}: {error}."
+        ) from None
 
 
 def _threads(job: Job) -> int:
