@@ -39,6 +39,13 @@ def test_thinning_is_unbiased_and_leaves_as_many_as_asked():
     assert abs((draws != 0).float().mean().item() - 0.2) < 0.001
 
 
+def test_thinning_does_not_hide_what_is_not_finite():
+    generator = torch.Generator().manual_seed(0)
+    assert not torch.isfinite(thin(torch.tensor([[float("nan"), 1.0, 2.0, 3.0]]), 0.5, generator)).all()
+    huge = thin(torch.tensor([[1e38, 3e38, 3e38, 1.0]]), 0.75, generator)
+    assert huge.count_nonzero() >= 2
+
+
 def test_thinning_has_less_variance_than_thinning_at_random():
     generator = torch.Generator().manual_seed(0)
     row = torch.randn(1, 200, generator=generator) ** 3

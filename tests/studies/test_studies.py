@@ -74,6 +74,29 @@ def test_shifts_do_what_they_say():
     assert enlarge(images, 28, 28).shape == (len(images), 1, 28, 28)
 
 
+def test_other_shapes_are_turned_and_covered():
+    wide = torch.rand(3, 1, 10, 40, generator=torch.Generator().manual_seed(0))
+    assert shifted(wide, "occlusion", 0.5, torch.Generator().manual_seed(0)).shape == wide.shape
+    bar = torch.zeros(1, 1, 20, 40)
+    bar[..., 10, 15:25] = 1.0
+    turned = shifted(bar, "rotation", 90.0, torch.Generator().manual_seed(0))
+    assert turned[0, 0].amax(1).gt(0.4).sum() >= 9  # as long as it was, not sheared
+
+
+def test_a_model_that_never_forgets_is_not_sooner():
+    stays = [(at, 0.6, 0.8) for at in range(41)]
+    assert fig4._forgotten(stays) is None
+    assert fig4._until_low([stays]) == "-; never in 1"
+    scratch = [(10, 0.0, 0.5), (20, 0.0, 0.79), (30, 0.0, 0.81)]
+    assert fig4._until_as_good(scratch, 0.8) == 21
+    assert fig4._until_as_good(scratch, 0.9) == 30
+
+
+def test_numbers_that_are_not_finite_decide_nothing():
+    claim = Claim("So it is.", "points", [Part("a", [math.inf, 1.0, 2.0]), Part("b", [0.1, 0.1, 0.11])])
+    assert claim.status == "reproduced only for b"
+
+
 def fedstein(capsys, *arguments):
     sys.argv = ["fedstein", *map(str, arguments)]
     with pytest.raises(SystemExit) as end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
@@ -70,7 +71,14 @@ def test_a_plan_has_every_combination_once(seeds, particles, budgets, entries):
         ({"grid": {"method.particels": [5]}}, "Did you mean 'particles'?"),
         ({"grid": {"method.particles": [0]}}, "The sweep's setting 'particles=0'"),
         ({"list": [{"name": "../x"}]}, "must be letters"),
-        ({"list": [{"name": "a"}, {"name": "a"}]}, "the same name 'a'"),
+        ({"list": [{"name": "a"}, {"name": "a"}]}, "the same folder 'a'"),
+        ({"list": [{"name": "results.csv"}]}, "the sweep's own file"),
+        ({"list": [{"name": "a", "seed": 3}]}, "'seeds' is the place"),
+        ({"base": {"seed": 3}}, "'seeds' is the place"),
+        ({"list": [{"method.particles": 3}], "grid": {"method.particles": [3]}}, "It is in both"),
+        ({"grid": {"data.path": ["a/b", "a_b"]}}, "the same folder"),
+        ({"grid": {"method.particles": [datetime.date(2020, 1, 1)]}}, "method.particles"),
+        ({"grid": {f"method.k{i}": list(range(10)) for i in range(9)}}, "may have 100,000 runs"),
         ({"list": {"name": "a"}}, "each under [[list]]"),
         ({"preset": "nothing"}, "must be one of"),
         ({"base": 3}, "'base' must be a table"),
@@ -188,6 +196,54 @@ def test_a_killed_process_is_a_failed_run(tmp_path):
     outcome = do_job(Job("one", (Step(tmp_path / "run", make_config(SMALL)),)), start)
     assert outcome.status == "failed"
     assert "killed by signal 9 (SIGKILL)" in outcome.error
+
+
+def test_any_signal_is_told(tmp_path):
+    from fedstein.sweeps.jobs import do_job
+
+    def start(arguments, **options):
+        return subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 35)"], **options)
+
+    outcome = do_job(Job("one", (Step(tmp_path / "run", make_config(SMALL)),)), start)
+    assert (outcome.status, "killed by signal 35" in outcome.error) == ("failed", True)
+
+
+def test_only_a_divergence_is_let_pass(tmp_path):
+    bad = make_config(SMALL | {"method": {"step": "gradient", "step_size": 1e30}})
+    good = Step(tmp_path / "good", make_config(SMALL))
+    (outcome,) = run_jobs([Job("one", (Step(tmp_path / "bad", bad, may_diverge=True), good))], 1)
+    assert outcome.status == "finished"
+    missing = make_config(SMALL | {"data": {"name": "npz", "path": "nowhere.npz"}})
+    (outcome,) = run_jobs([Job("two", (Step(tmp_path / "missing", missing, may_diverge=True), good))], 1)
+    assert outcome.status == "failed"
+
+
+def test_a_result_that_is_none_does_not_count(tmp_path):
+    step = Step(tmp_path / "run", make_config(SMALL))
+    list(run_jobs([Job("one", (step,))], 1))
+    assert step.finished()
+    whole = (tmp_path / "run" / "result.json").read_bytes()
+    for damaged in (b"{", b'{"interrupted": false}', whole.replace(b'"rounds": 3', b'"rounds": 2')):
+        (tmp_path / "run" / "result.json").write_bytes(damaged)
+        assert not step.finished()
+    (outcome,) = run_jobs([Job("one", (step,))], 1)
+    assert outcome.status == "finished"
+    assert step.finished()
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path):
+    from fedstein.runs import take_lock
+
+    sweep = write(tmp_path / "sweep.toml", "[base]\nrounds = 3\n")
+    (tmp_path / "out").mkdir()
+    lock = take_lock(tmp_path / "out")
+    found = fedstein("sweep", sweep, "--out", tmp_path / "out")
+    os.close(lock)
+    assert found.returncode == 2
+    assert "is in use by process" in found.stderr
+    found = fedstein("sweep", sweep, "--out", sweep)
+    assert found.returncode == 2
+    assert "must be a folder" in found.stderr
 
 
 def test_the_same_sweep_on_a_real_ray(tmp_path):

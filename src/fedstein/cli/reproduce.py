@@ -45,9 +45,10 @@ def reproduce(
     Given again, it goes on with what is left; with more '--runs' it keeps those that are done.
     """
     study = STUDIES[figure.value]
-    out = Path("runs") / (f"{study.name}-quick" if quick else study.name) if out is None else out
+    out = (Path("runs") / (f"{study.name}-quick" if quick else study.name) if out is None else out).resolve()
     runs = (study.quick_runs if quick else study.runs) if runs is None else runs
     jobs = study.jobs(out, runs, quick)
+    before = sum(job.done() for job in jobs)
     began = time.perf_counter()
     if not json:
         rounds = sum(job.rounds for job in jobs)
@@ -66,14 +67,14 @@ def reproduce(
 
         findings = study.find(out, runs, quick, tell)
     files = save(study, findings, out)
-    worked = sum(outcome.job.rounds for outcome in outcomes if outcome.seconds)
+    worked = sum(job.done() for job in jobs) - before
     if json:
         rate = {"seconds": round(seconds, 1), "rounds": worked}
         claims = [claim.row() for claim in findings.claims]
         print_json({"figure": study.name, "claims": claims, "files": [str(file) for file in files], **rate})
         return
     for claim in findings.claims:
-        console.print(f"\n{claim.claim} {claim.status.capitalize()}.")
+        console.print(f"\n{claim.claim} {claim.verdict}")
         for part in claim.parts:
             console.print(f"    {part}")
     if worked:

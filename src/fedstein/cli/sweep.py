@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from fedstein.cli.output import JsonOption, console, print_json
 from fedstein.errors import UserError
+from fedstein.runs import take_lock
 from fedstein.runs.files import write
 from fedstein.sweeps import Job, Outcome, cores, load_sweep, result_of, run_jobs
 
@@ -31,6 +33,7 @@ RayOption = Annotated[
     ),
 ]
 
+_STATUSES = ("finished", "failed", "stopped")
 _SHOWN = ("accuracy", "nll", "ece", "brier", "total_upload_bits", "max_upload_bits", "seconds")
 
 
@@ -46,7 +49,7 @@ def sweep(
 ) -> None:
     """Do many runs, side by side. Given again, it goes on with what is left; a failed run stops no other."""
     planned = load_sweep(file)
-    out = Path("runs") / file.stem if out is None else out
+    out = (Path("runs") / file.stem if out is None else out).resolve()
     jobs = [run.job(out) for run in planned]
     if dry_run:
         if json:
@@ -56,16 +59,16 @@ def sweep(
                 console.print(f"{job.name}: {job.rounds} rounds")
         return
     outcomes = do_jobs(jobs, out, workers, ray, quiet=json)
+    counts = {status: sum(outcome.status == status for outcome in outcomes) for status in _STATUSES}
     rows = [_row(outcome) for outcome in outcomes]
     files = [out / "results.csv"]
     write(files[0], _csv(rows).encode())
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if json:
-        counts = {"finished": sum(outcome.status == "finished" for outcome in outcomes), "failed": len(failed)}
         print_json({"out": str(out), **counts, "runs": rows, "files": [str(path) for path in files]})
     else:
         _tell(rows, failed, out)
-    if failed:
+    if counts["finished"] < len(outcomes):
         raise typer.Exit(1)
 
 
@@ -74,11 +77,7 @@ def do_jobs(jobs: Sequence[Job], out: Path, workers: int | None, ray: str | None
 
     Ctrl-C asks each run to stop after its round, says how to go on, and ends with exit code 130.
     """
-    names: set[str] = set()
-    for job in jobs:
-        if job.name in names:
-            raise UserError(f"Two runs have the same name '{job.name}'.")
-        names.add(job.name)
+    lock = _alone(out)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found: dict[str, Outcome] = {}
     with _Rounds(jobs, quiet) as bar, closing(_outcomes(jobs, workers, ray, bar)) as outcomes:
@@ -90,7 +89,18 @@ def do_jobs(jobs: Sequence[Job], out: Path, workers: int | None, ray: str | None
             outcomes.close()  # the runs under way keep what they have
             print(f"fedstein: stopped; the same command goes on with what is left in {out}", file=sys.stderr)
             raise
+        finally:
+            os.close(lock)
     return [found[job.name] for job in jobs]
+
+
+def _alone(out: Path) -> int:
+    """The lock of the folder of all runs, which is made if need be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        return take_lock(out)
+    except OSError as error:
+        raise UserError(f"The '--out' must be a folder that can be written to. Got {out}: {error.strerror}.") from None
 
 
 def _outcomes(
@@ -153,11 +163,11 @@ def _about(job: Job) -> dict[str, Any]:
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
-    result = result_of(outcome.job.folder) or {}
+    result = (result_of(outcome.job.folder) or {}) if outcome.status == "finished" else {}
     return (
         _about(outcome.job)
         | {"status": outcome.status, "error": outcome.error}
-        | {name: result.get(name) for name in _SHOWN}
+        | {name: value if type(value := result.get(name)) in (int, float) else None for name in _SHOWN}
     )
 
 

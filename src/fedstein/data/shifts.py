@@ -22,15 +22,16 @@ def rotated(images: Tensor, degrees: float, generator: torch.Generator) -> Tenso
     sign = 2.0 * torch.randint(2, (len(images),), generator=generator) - 1
     angle = sign * math.radians(degrees)
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros(len(images))
-    turns = torch.stack([torch.stack([cos, -sin, zero], 1), torch.stack([sin, cos, zero], 1)], 1)
+    shape = images.shape[-2] / images.shape[-1]  # the grid goes from -1 to 1 along either side
+    turns = torch.stack([torch.stack([cos, -sin * shape, zero], 1), torch.stack([sin / shape, cos, zero], 1)], 1)
     grid = functional.affine_grid(turns, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, align_corners=False)
 
 
 def occluded(images: Tensor, side: float, generator: torch.Generator) -> Tensor:
-    """A black square, `side` of the image's width wide, at a random place in each."""
+    """A black square, `side` of the image's shorter side wide, at a random place in each."""
     height, width = images.shape[-2:]
-    size = max(1, round(side * width))
+    size = max(1, round(side * min(height, width)))
     tops = torch.randint(height - size + 1, (len(images), 1), generator=generator)
     lefts = torch.randint(width - size + 1, (len(images), 1), generator=generator)
     rows, columns = torch.arange(height), torch.arange(width)

@@ -63,6 +63,9 @@ def thin(values: Tensor, keep: float, generator: torch.Generator) -> Tensor:
     >>> thin(row, 0.5, torch.Generator().manual_seed(0)).count_nonzero().item()
     2
     """
+    if not torch.isfinite(values).all():
+        return values  # the engine refuses them
+    dtype, values = values.dtype, values.double()  # a sum of large entries must not overflow
     sizes = values.abs().sort(dim=1, descending=True).values
     wanted = keep * values.shape[1]
     # If the m largest always survive, the others do with |v_i| / tau, tau = (sum of the others) / (wanted - m);
@@ -74,5 +77,5 @@ def thin(values: Tensor, keep: float, generator: torch.Generator) -> Tensor:
     threshold = rest.gather(1, first) / left[first]
     threshold = torch.where(fits.any(1, keepdim=True), threshold, sizes[:, -1:])
     chance = (values.abs() / threshold.clamp_min(torch.finfo(values.dtype).tiny)).clamp_max(1.0)
-    alive = torch.rand(values.shape, generator=generator) < chance
-    return torch.where(alive, values / chance.clamp_min(torch.finfo(values.dtype).tiny), 0.0)
+    alive = torch.rand(values.shape, generator=generator, dtype=values.dtype) < chance
+    return torch.where(alive, values / chance.clamp_min(torch.finfo(values.dtype).tiny), 0.0).to(dtype)

@@ -92,7 +92,7 @@ def scaled(probabilities: Tensor, scale: float) -> Tensor:
     T is called the scale here, because the temperature of this project is the weight of the prior. The most probable
     class stays what it was.
     """
-    return torch.softmax(probabilities.double().clamp_min(1e-30).log() / scale, 1)
+    return torch.softmax(probabilities.double().clamp_min(1e-38).log() / scale, 1)
 
 
 def fit_scaling(probabilities: Tensor, labels: Tensor) -> float:
@@ -102,4 +102,4 @@ def fit_scaling(probabilities: Tensor, labels: Tensor) -> float:
     def loss(log_scale: float) -> float:
         return nll(scaled(probabilities, math.exp(log_scale)), labels)
 
-    return math.exp(float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+    return math.exp(float(minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded").x))

@@ -15,6 +15,7 @@ from fedstein.runs.folder import (
     load_state,
     purge,
     read_metrics,
+    take_lock,
 )
 from fedstein.runs.journal import read_journal
 
@@ -34,5 +35,6 @@ __all__ = [
     "purge",
     "read_journal",
     "read_metrics",
+    "take_lock",
     "to_json",
 ]

@@ -58,6 +58,7 @@ __all__ = [
     "load_state",
     "purge",
     "read_metrics",
+    "take_lock",
 ]
 
 MEMORY = 1 << 30  # bytes of agents' memories that may stay in memory
@@ -103,7 +104,7 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"Cannot make the run folder {path}: {error.strerror}.") from error
         with _writing(path):
-            lock = _take(path)
+            lock = take_lock(path)
             if features is not None:
                 save_tensors(path / "features.safetensors", {"features": features})
             write(path / "environment.json", to_json(environment(config.threads), indent=2).encode())
@@ -128,7 +129,7 @@ class RunFolder:
             raise UserError(f"The '--rounds' must be in 1..{MOST_ROUNDS}. Got {rounds} instead.")
         config = load_run_config(path, careful=False)
         with _writing(path):
-            run = cls(path, config, _take(path))
+            run = cls(path, config, take_lock(path))
         try:
             with _writing(path):
                 return run, run._go_on(rounds)
@@ -377,7 +378,7 @@ class RunFolder:
 def hold(path: Path) -> Iterator[Journal]:
     """Keep every other process from writing to a run folder, and write to its journal."""
     with _writing(path):
-        lock = _take(path)
+        lock = take_lock(path)
     try:
         with _writing(path):
             journal = Journal(path)
@@ -473,8 +474,12 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _take(path: Path) -> int:
-    """The lock of a run folder; it ends with the process that holds it, however that ends."""
+def take_lock(path: Path) -> int:
+    """The lock of a folder; it ends with the process that holds it, however that ends.
+
+    Raises:
+        UserError: another process holds it.
+    """
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     for wait in (0.0, 0.1, 0.3, None):  # `in_use` holds it for an instant
         try:
@@ -485,7 +490,7 @@ def _take(path: Path) -> int:
                 holder = os.read(lock, 20).decode(errors="replace").strip()
                 os.close(lock)
                 raise UserError(
-                    f"The run folder {path} is in use by process {holder}. Wait for it to end, or stop it."
+                    f"The folder {path} is in use by process {holder}. Wait for it to end, or stop it."
                 ) from None
             time.sleep(wait)
     os.truncate(lock, 0)

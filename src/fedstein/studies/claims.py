@@ -20,7 +20,7 @@ def interval(values: Sequence[float]) -> tuple[float, float | None, float | None
     from scipy.stats import t
 
     mean = fmean(values)
-    if len(values) < 2:
+    if len(values) < 2 or not all(map(math.isfinite, values)):
         return mean, None, None
     half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
     return mean, mean - half, mean + half
@@ -78,13 +78,18 @@ class Claim:
             return "reproduced"
         return f"reproduced only for {'; '.join(held)}" if held else "not reproduced"
 
+    @property
+    def verdict(self) -> str:
+        """The status as a sentence."""
+        return f"{self.status[0].upper()}{self.status[1:]}."
+
     def row(self) -> dict[str, Any]:
         """As `fedstein reproduce --json` prints it: the effect is that of the weakest part."""
         effect, low, high = interval(self.weakest.differences)
         return {
             "claim": self.claim,
             "status": self.status,
-            "effect": effect,
+            "effect": effect if math.isfinite(effect) else None,
             "low": low,
             "high": high,
             "runs": self.runs,

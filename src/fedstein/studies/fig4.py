@@ -54,10 +54,10 @@ def _job(out: Path, budget: str, seed: int, quick: bool) -> Job:
         fine = ("--set", f"uplink.sharing={float(sharing)}", "--set", "uplink.common=false")
         verb = (*ask, "--method", "forget-svgd", "--rounds", str(ROUNDS), *GUARDS[guard], *fine)
         each = ("--set", "evaluation.every=1")
-        steps.append(Step(place / name, verb=(*verb, *each), rounds=config.rounds + ROUNDS, may_fail=True))
+        steps.append(Step(place / name, verb=(*verb, *each), rounds=ROUNDS, inherited=config.rounds, may_diverge=True))
     repair = config.rounds // 5
     taking = (*ask, "--method", "take-back", "--repair", str(repair), "--set", "evaluation.every=4")
-    steps.append(Step(place / TAKE_BACK, verb=taking, rounds=config.rounds + repair))
+    steps.append(Step(place / TAKE_BACK, verb=taking, rounds=repair, inherited=config.rounds))
     again = (*ask, "--method", "retrain", "--set", "evaluation.every=10")
     steps.append(Step(place / SCRATCH, verb=again, rounds=config.rounds))
     return Job(f"{budget}/seed-{seed}", tuple(steps), {"seed": seed, "settings": {"uplink.budget": budget}})
@@ -90,8 +90,11 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
 
     def sooner(budget: str, guard: str) -> list[float]:
         """Rounds saved until labels are forgotten, against those that training from scratch needs to be as good."""
-        pairs = zip(curves[budget, name_of(guard, shared)], curves[budget, SCRATCH], strict=True)
-        return [_until_as_good(scratch, _forgotten(curve)[1]) - _forgotten(curve)[0] for curve, scratch in pairs]
+        saved = []
+        for curve, scratch in zip(curves[budget, name_of(guard, shared)], curves[budget, SCRATCH], strict=True):
+            done = _forgotten(curve)
+            saved.append(-float(ROUNDS) if done is None else _until_as_good(scratch, done[1]) - done[0])
+        return saved
 
     def more(budget: str, guard: str, part: int, rounds: int) -> list[float]:
         """How much higher an accuracy is with the smallest sharing than with 1, on average over the first rounds."""
@@ -132,9 +135,7 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
             "rounds": curves[budget, name][0][-1][0],
             "bits": f"{fmean(bits[budget, name]):,.0f}",
             "runs": runs,
-            f"rounds until below {LOW:.0%}": "-"
-            if name == SCRATCH
-            else f"{fmean(_forgotten(curve)[0] for curve in curves[budget, name]):.1f}",
+            f"rounds until below {LOW:.0%}": "-" if name == SCRATCH else _until_low(curves[budget, name]),
             "forgotten labels": mean_text([curve[-1][1] for curve in curves[budget, name]]),
             "retained labels": mean_text([curve[-1][2] for curve in curves[budget, name]]),
         }
@@ -194,18 +195,31 @@ def _bits(place: Path, name: str) -> int:
     return int(last[max(last)]["total_upload_bits"] - before)
 
 
-def _forgotten(curve: Curve) -> tuple[int, float]:
-    """The first round with the forgotten labels below LOW (else the last one), and the retained ones there."""
-    return next(((at, kept) for at, gone, kept in curve if gone <= LOW), (curve[-1][0], curve[-1][2]))
+def _forgotten(curve: Curve) -> tuple[int, float] | None:
+    """The first round with the forgotten labels below LOW, and the retained ones there; None if there is none."""
+    return next(((at, kept) for at, gone, kept in curve if gone <= LOW), None)
+
+
+def _until_low(several: Sequence[Curve]) -> str:
+    found = [_forgotten(curve) for curve in several]
+    there = [done[0] for done in found if done is not None]
+    never = f"; never in {len(found) - len(there)}" if len(there) < len(found) else ""
+    return (f"{fmean(there):.1f}" if there else "-") + never
 
 
 def _until_as_good(curve: Curve, retained: float) -> int:
-    return next((at for at, _, kept in curve if kept >= retained), curve[-1][0])
+    """The round after the last evaluation that was not yet as good: what lies between speaks for this curve."""
+    below = 0
+    for at, _, kept in curve:
+        if kept >= retained:
+            return below + 1
+        below = at
+    return below
 
 
 def _mean(curve: Curve, part: int, rounds: int) -> float:
     """Of the first rounds; a curve that was cut short (particles no longer finite) goes on as it ended."""
-    values = [point[part] for point in curve if 1 <= point[0] <= rounds]
+    values = [point[part] for point in curve if 1 <= point[0] <= rounds] or [curve[0][part]]
     return fmean([*values, *[values[-1]] * (rounds - len(values))])
 
 
@@ -235,4 +249,4 @@ def _words(name: str) -> str:
     return f"Forget-SVGD {guard.replace('-', ' ')}, sharing {sharing.replace('-', '/').removesuffix('/1')}"
 
 
-FIG4 = Study("fig4", "Forgetting over rounds, beside training from scratch", 5, 2, jobs, find)
+FIG4 = Study("fig4", "Forgetting over rounds, beside training from scratch", 3, 3, jobs, find)

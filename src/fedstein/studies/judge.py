@@ -59,12 +59,10 @@ def under_shifts(problem: Problem, particles: Tensor, scale: float = 1.0) -> dic
         for level in levels:
             moved = shifted(images, name, level, stream(0, f"{name} {level:g}"))
             found[f"{name} {level:g}"] = _scores(predicted(moved), labels, problem.ece_bins)
+    elsewhere = {"uniform": torch.rand((2000, *images.shape[1:]), generator=stream(0, "elsewhere"))}
     digits = load_digits()
-    all_digits = torch.cat([digits.train.x, digits.test.x])
-    elsewhere = {
-        "digits": enlarge(all_digits, *images.shape[-2:]),
-        "uniform": torch.rand((2000, *images.shape[1:]), generator=stream(0, "elsewhere")),
-    }
+    if images.shape[1:] != digits.test.x.shape[1:]:  # or they are what the run was trained on
+        elsewhere["digits"] = enlarge(torch.cat([digits.train.x, digits.test.x]), *images.shape[-2:])
     found[ELSEWHERE] = {}
     for name, raw in elsewhere.items():
         outside = predicted(raw)

@@ -100,11 +100,13 @@ def _page(study: Study, findings: Findings) -> str:
     """The verdict for people: claims first, then tables."""
     lines = [f"# {study.title}", "", f"![{study.title}]({study.name}.png)", ""]
     lines += [
-        "Effects are differences of runs with the same seed, positive where it is as claimed; 95 % intervals.",
+        "Effects are differences of runs with the same seed, positive where it is as claimed, with 95 % intervals by",
+        "Student's t over seeds. Test set and shifts are the same for all runs. A part holds if its whole interval is on",
+        "the claimed side; nothing is corrected for the number of parts.",
         "",
     ]
     for claim in findings.claims:
-        lines += [f"- **{claim.claim}** {claim.status}. ({claim.measure}; {claim.runs} runs a setting)"]
+        lines += [f"- **{claim.claim}** {claim.verdict} ({claim.measure}; {claim.runs} runs a setting)"]
         lines += [f"  - {part}" for part in claim.parts]
     for name, rows in {"Table": findings.table, **findings.more}.items():
         lines += ["", f"## {name.capitalize()}", "", markdown(rows)]

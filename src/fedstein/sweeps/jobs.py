@@ -19,13 +19,14 @@ from typing import Any, Literal
 
 from fedstein.config import Config, differences, to_table, to_toml
 from fedstein.errors import UserError
-from fedstein.runs import load_run_config
+from fedstein.runs import in_use, load_run_config
 from fedstein.runs.files import write
 
 __all__ = ["Job", "Outcome", "Start", "Step", "do_job", "result_of"]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 _INTERRUPTED = 130
+_DIVERGED = "no longer finite"  # in the words of a DivergedError
 _WRITTEN = ("environment.json", "features.safetensors", "config.toml")
 _BEFORE_A_CONFIG = ("lock", *_WRITTEN, *(f"{name}.part" for name in _WRITTEN))
 
@@ -37,8 +38,9 @@ class Step:
     folder: Path
     config: Config | None = None
     verb: tuple[str, ...] = ()  # without the folder; such a verb must go on by itself when it is given again
-    rounds: int = 0  # that the folder will have in the end
-    may_fail: bool = False  # the job goes on if it does
+    rounds: int = 0  # that it does
+    inherited: int = 0  # that are in the folder from the run it began from
+    may_diverge: bool = False  # the job goes on if particles do not stay finite
 
     def check(self) -> None:
         """Refuse a folder that is of other settings."""
@@ -53,13 +55,16 @@ class Step:
     def finished(self) -> bool:
         """Nothing is left to do."""
         found = result_of(self.folder)
-        return found is not None and not found["interrupted"]
+        if found is None or found["interrupted"] or not (self.folder / "config.toml").is_file():
+            return False
+        return self.config is None or found.get("rounds") == self.config.rounds
 
     def done(self) -> int:
-        """Rounds that are in the folder, for a progress bar."""
+        """Rounds that are done, for a progress bar."""
         try:
             with (self.folder / "metrics.jsonl").open("rb") as file:
-                return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+                lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+            return max(0, lines - self.inherited)
         except OSError:
             return 0
 
@@ -69,6 +74,8 @@ class Step:
             return [*self.verb, "--out", str(self.folder), "--json"]
         if (self.folder / "config.toml").is_file():
             return ["resume", str(self.folder), "--json"]
+        if in_use(self.folder):
+            raise UserError(f"The folder {self.folder} is in use by another process.")
         for name in _BEFORE_A_CONFIG:  # of a run that was killed before it began
             (self.folder / name).unlink(missing_ok=True)
         settings = self.folder.with_name(f"config-{self.folder.name}.toml")
@@ -131,11 +138,11 @@ def do_job(job: Job, start: Start = subprocess.Popen) -> Outcome:
             code, complaint = _run(step, start)
         except InterruptedError:
             return Outcome(job, "stopped", seconds=time.perf_counter() - began)
-        except (UserError, OSError) as error:
-            code, complaint = 1, str(error)
+        except Exception as error:  # whatever is wrong with one job stops no other
+            code, complaint = 1, str(error) or type(error).__name__
         if code == _INTERRUPTED or code in (-signal.SIGINT, -signal.SIGTERM):
             return Outcome(job, "stopped", seconds=time.perf_counter() - began)
-        if code != 0 and not step.may_fail:
+        if code != 0 and not (step.may_diverge and _DIVERGED in complaint):
             return Outcome(job, "failed", complaint, time.perf_counter() - began)
     return Outcome(job, "finished", seconds=time.perf_counter() - began if worked else 0.0)
 
@@ -160,5 +167,6 @@ def _run(step: Step, start: Start) -> tuple[int, str]:
         process.wait()
         raise
     if process.returncode < 0:
-        words += f"\nkilled by signal {-process.returncode} ({signal.Signals(-process.returncode).name})"
+        names = {number.value: f" ({number.name})" for number in signal.Signals}
+        words += f"\nkilled by signal {-process.returncode}{names.get(-process.returncode, '')}"
     return process.returncode, words.strip()[-2000:]

@@ -17,7 +17,9 @@ name = "fedavg"
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -26,7 +28,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedstein.config import Config, load_preset, make_config, to_table
+from fedstein.config import Config, load_preset, make_config, presets, to_table
 from fedstein.errors import UserError, nearest
 from fedstein.sweeps.jobs import Job, Step
 
@@ -80,15 +82,20 @@ def plan_sweep(table: Mapping[str, Any]) -> list[Planned]:
     base = _base(table)
     grid = _grid(table.get("grid", {}))
     entries = _entries(table.get("list", [{}]))
-    combinations = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    if len(seeds) * len(entries) * len(combinations) > MOST_RUNS:
+    if math.prod([len(seeds), len(entries), *map(len, grid.values())]) > MOST_RUNS:
         raise UserError(f"A sweep may have {MOST_RUNS:,} runs. This one would have more.")
+    combinations = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     settings: dict[str, dict[str, Any]] = {}
     for (name, entry), combination in product(entries, combinations):
+        if twice := sorted(set(entry) & set(combination)):
+            raise UserError(f"The sweep's key '{twice[0]}' must be in 'grid' or in 'list'. It is in both.")
         here = entry | combination
         label = ",".join([*([name] if name else []), *_spelled(combination if name else here)]) or "run"
         if label in settings:
-            raise UserError(f"Two settings of the sweep have the same name '{label}': give each [[list]] one a 'name'.")
+            raise UserError(
+                f"Two settings of the sweep would be in the same folder '{label}'. Put them under [[list]], each "
+                "with a 'name' of its own."
+            )
         settings[label] = here
     return [
         Planned(label, here, _config(base, here, seed, label)) for seed in seeds for label, here in settings.items()
@@ -99,8 +106,16 @@ def _base(table: Mapping[str, Any]) -> dict[str, Any]:
     base = table.get("base", {})
     if not isinstance(base, Mapping):
         raise UserError(f"The sweep's 'base' must be a table, as in a config file. Got {base!r} instead.")
+    if "seed" in base:
+        raise UserError("The sweep's 'base' must not have 'seed': 'seeds' is the place.")
     preset = table.get("preset")
-    return _merged(to_table(load_preset(preset)) if preset is not None else {}, base)
+    if preset is not None and preset not in presets():
+        raise UserError(f"The sweep's 'preset' must be one of {', '.join(presets())}. Got {preset!r} instead.")
+    found = to_table(load_preset(preset)) if preset is not None else {}
+    found.pop("seed", None)
+    for key, value in _dotted(base).items():
+        found = _merged(found, _nested(key, value))
+    return found
 
 
 def _grid(grid: Any) -> dict[str, list[Any]]:
@@ -108,7 +123,7 @@ def _grid(grid: Any) -> dict[str, list[Any]]:
         raise UserError(f"The sweep's 'grid' must be a table of lists. Got {grid!r} instead.")
     found = _dotted(grid)
     for key, values in found.items():
-        if not isinstance(values, list) or not values or len({json.dumps(value) for value in values}) < len(values):
+        if not isinstance(values, list) or not values or len({_text(value) for value in values}) < len(values):
             raise UserError(f"The sweep's 'grid.{key}' must be a list of different values. Got {values!r} instead.")
     if "seed" in found:
         raise UserError("The sweep's 'grid' must not have 'seed': 'seeds' is the place.")
@@ -123,6 +138,10 @@ def _entries(listed: Any) -> list[tuple[str, dict[str, Any]]]:
         name = entry.get("name", "")
         if not isinstance(name, str) or (name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}", name)):
             raise UserError(f"A 'name' in the sweep's list must be letters, digits and . _ = , + -. Got {name!r}.")
+        if name in ("results.csv", "lock"):
+            raise UserError(f"A 'name' in the sweep's list must not be that of the sweep's own file {name!r}.")
+        if "seed" in entry:
+            raise UserError("The sweep's 'list' must not have 'seed': 'seeds' is the place.")
         found.append((name, _dotted({key: value for key, value in entry.items() if key != "name"})))
     return found
 
@@ -141,18 +160,25 @@ def _spelled(settings: Mapping[str, Any]) -> list[str]:
     for key, value in settings.items():
         short = key.rsplit(".", 1)[-1]
         key = short if last.count(short) == 1 else key
-        text = value if isinstance(value, str) else json.dumps(value)
-        words.append(re.sub(r"[^A-Za-z0-9._=+-]+", "_", f"{key}={text}")[:60])
-    return words
+        words.append(re.sub(r"[^A-Za-z0-9._=+-]+", "_", f"{key}={_text(value)}")[:60])
+    long = ",".join(words)
+    return words if len(long) <= 100 else [long[:90], hashlib.sha256(long.encode()).hexdigest()[:8]]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
 
 
 def _config(base: Mapping[str, Any], settings: Mapping[str, Any], seed: int, label: str) -> Config:
     table = _merged(base, {"seed": seed})
     for key, value in settings.items():
-        inner: Any = value
-        for part in reversed(key.split(".")):
-            inner = {part: inner}
-        table = _merged(table, inner)
+        table = _merged(table, _nested(key, value))
     # One thread, so that a run is the same however many run beside it.
     table.setdefault("threads", 1)
     try:
