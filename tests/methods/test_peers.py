@@ -33,10 +33,10 @@ def test_thinning_keeps_signs_and_never_shrinks(values, keep, seed):
 def test_thinning_is_unbiased_and_leaves_as_many_as_asked():
     generator = torch.Generator().manual_seed(0)
     row = torch.randn(1, 200, generator=generator) ** 3
-    draws = torch.cat([thin(row, 0.2, generator) for _ in range(20_000)])
+    draws = torch.cat([thin(row, 0.2, generator) for _ in range(4000)])
     error = (draws.mean(0) - row[0]) / draws.std(0).clamp_min(1e-9) * len(draws) ** 0.5
     assert error[draws.std(0) > 1e-6].abs().max() < 5  # standard errors, of 200 entries
-    assert abs((draws != 0).float().mean().item() - 0.2) < 0.001
+    assert abs((draws != 0).float().mean().item() - 0.2) < 0.003
 
 
 def test_thinning_does_not_hide_what_is_not_finite():

@@ -149,7 +149,9 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     ]
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(len(BUDGETS), 4, sharey=True, sharex="col", width_ratios=[1, 1, 0.8, 0.8])
+        panels = figure.subplots(
+            len(BUDGETS), 4, sharey=True, sharex="col", squeeze=False, width_ratios=[1, 1, 0.8, 0.8]
+        )
         for row, budget in enumerate(BUDGETS):
             for column, guard in enumerate(GUARDS):
                 for number, (name, sharing, word) in enumerate(ways):

@@ -101,8 +101,8 @@ def _page(study: Study, findings: Findings) -> str:
     lines = [f"# {study.title}", "", f"![{study.title}]({study.name}.png)", ""]
     lines += [
         "Effects are differences of runs with the same seed, positive where it is as claimed, with 95 % intervals by",
-        "Student's t over seeds. Test set and shifts are the same for all runs. A part holds if its whole interval is on",
-        "the claimed side; nothing is corrected for the number of parts.",
+        "Student's t over seeds. Test set and shifts are the same for all runs. A part holds if its whole interval is",
+        "on the claimed side; nothing is corrected for the number of parts.",
         "",
     ]
     for claim in findings.claims:
