@@ -118,8 +118,8 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
                     ends = [[point[f"{metric}_{end}"] for point in here] for end in ("low", "high")]
                     panel.fill_between(x, *ends, color=colour, alpha=0.15, linewidth=0)
             panel.set(xlabel="rounds", ylabel=word)
-        panels[0].set_ylim(0.6, 0.92)
-        panels[1].set_ylim(0, 0.12)
+        panels[0].set_ylim(0.5, 0.9)
+        panels[1].set_ylim(0, 0.25)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, ncols=4, fontsize=8, loc="outside lower center")
 
