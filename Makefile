@@ -28,6 +28,7 @@ bench: .venv/test.stamp
 	$(BIN)/python benchmarks/uplink.py
 	$(BIN)/python benchmarks/uplink.py --grow
 	$(BIN)/python benchmarks/recording.py --report
+	$(BIN)/python benchmarks/workers.py
 
 # A coverage-guided fuzzer against the frame decoder; a short run of it is part of `make test`.
 fuzz: .venv/test.stamp

@@ -37,6 +37,7 @@ __all__ = [
     "load_preset",
     "make_config",
     "presets",
+    "read_toml",
     "to_table",
     "to_toml",
 ]
@@ -332,15 +333,17 @@ def _value(text: str) -> Any:
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     """The config in a TOML file (the defaults if None), with overrides."""
-    if path is None:
-        return make_config(overrides=overrides)
+    return make_config({} if path is None else read_toml(path, "config"), overrides)
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The table in a user's file; `what` it is, for the words of an error."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise UserError(f"Cannot read the config {path}: {error.strerror}.") from error
+        raise UserError(f"Cannot read the {what} {path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"The config {path} is not TOML: {error}.") from error
-    return make_config(table, overrides)
+        raise UserError(f"The {what} {path} is not TOML: {error}.") from error
 
 
 def to_table(config: Config) -> dict[str, Any]:

@@ -21,14 +21,13 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedstein.config import Config, load_preset, make_config, presets, to_table
+from fedstein.config import Config, load_preset, make_config, presets, read_toml, to_table
 from fedstein.errors import UserError, nearest
 from fedstein.sweeps.jobs import Job, Step
 
@@ -56,13 +55,7 @@ class Planned:
 
 def load_sweep(path: Path) -> list[Planned]:
     """The runs that a file means."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise UserError(f"Cannot read the sweep {path}: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"The sweep {path} is not TOML: {error}.") from error
-    return plan_sweep(table)
+    return plan_sweep(read_toml(path, "sweep"))
 
 
 def plan_sweep(table: Mapping[str, Any]) -> list[Planned]:
