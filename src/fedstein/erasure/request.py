@@ -34,6 +34,7 @@ from fedstein.runs import (
     edits,
     erasures_of,
     hold,
+    is_half_made,
     load_checkpoint,
     load_run_config,
     purge,
@@ -151,7 +152,7 @@ def open_run(request: Request, problem: Problem) -> tuple[RunFolder, State | Non
     """The new run folder and the state to go on from."""
     if (request.out / "config.toml").is_file():
         return RunFolder.resume(request.out)
-    if _is_half_made(request.out):
+    if is_half_made(request.out):
         shutil.rmtree(request.out)
     return RunFolder.create(request.out, request.config, problem.frozen), None
 
@@ -278,20 +279,13 @@ def _refuse_places(parent: Path, out: Path) -> None:
     here = parent.resolve()
     if out == here or here in out.parents or out in here.parents:
         raise UserError(f"The '--out' must be a folder of its own, beside the run {here}. Got {str(out)!r}.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not _is_half_made(out):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not is_half_made(out):
         raise UserError(f"The '--out' must be a new folder. {out} exists already.")
     links = [path for kind in ("agents", "frames", "checkpoints") for path in (here / kind, *(here / kind).glob("*"))]
     if links := [path for path in links if path.is_symlink()]:
         raise UserError(
             f"{links[0]} is a link: what it leads to cannot be purged from here. Put the files in its place."
         )
-
-
-def _is_half_made(out: Path) -> bool:
-    """Whether a run folder was stopped before its config was written: nothing in it is of any use."""
-    first = {"lock", "environment.json", "features.safetensors", "config.toml"}
-    names = {file.name for file in out.iterdir()} if out.is_dir() else {"no folder"}
-    return "config.toml" not in names and {name.removesuffix(".part") for name in names} <= first
 
 
 def _identity(asked: dict[str, Any], sha256: str) -> str:

@@ -51,6 +51,7 @@ __all__ = [
     "erasures_of",
     "hold",
     "in_use",
+    "is_half_made",
     "is_metrics",
     "load_checkpoint",
     "load_particles",
@@ -512,6 +513,13 @@ def in_use(path: Path) -> bool:
         return False
     finally:
         os.close(lock)
+
+
+def is_half_made(path: Path) -> bool:
+    """Whether a run folder was stopped before its config was written: nothing in it is of any use."""
+    first = {"lock", "environment.json", "features.safetensors", "config.toml"}
+    names = {file.name for file in path.iterdir()} if path.is_dir() else {"no folder"}
+    return "config.toml" not in names and {name.removesuffix(".part") for name in names} <= first
 
 
 def _line(state: State, metrics: Metrics | None) -> dict[str, Any]:

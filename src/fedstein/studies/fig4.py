@@ -76,14 +76,12 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     """Curves, and the letter's claims about forgetting."""
     ways = _ways(quick)
     names = [*(name for name, _, _ in ways), TAKE_BACK, SCRATCH]
-    curves: dict[tuple[str, str], list[Curve]] = {
-        (budget, name): [_curve(out / "runs" / budget / f"seed-{seed}", name) for seed in range(runs)]
+    read = {
+        (budget, name): [_read(out / "runs" / budget / f"seed-{seed}", name) for seed in range(runs)]
         for budget, name in product(BUDGETS, names)
     }
-    bits = {
-        (budget, name): [_bits(out / "runs" / budget / f"seed-{seed}", name) for seed in range(runs)]
-        for budget, name in product(BUDGETS, names)
-    }
+    curves = {key: [curve for curve, _ in found] for key, found in read.items()}
+    bits = {key: [sent for _, sent in found] for key, found in read.items()}
     shared, each = ways[0][1], ways[-1][1]
 
     def name_of(guard: str, sharing: Fraction) -> str:
@@ -177,26 +175,19 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     return Findings(claims, table, points, draw, (11.0, 5.2))
 
 
-def _curve(place: Path, name: str) -> Curve:
-    """From the request on; the first point is the model before anything was forgotten (or learnt)."""
-    start = 0 if name == SCRATCH else max(evaluations(place / "trained"))
+def _read(place: Path, name: str) -> tuple[Curve, int]:
+    """The curve from the request on, its first point the model before anything was forgotten, and the bits sent."""
+    before = {} if name == SCRATCH else evaluations(place / "trained")
+    start = max(before, default=0)
+    lines = evaluations(place / name)
     found = []
-    for round, line in sorted(evaluations(place / name).items()):
+    for round, line in sorted(lines.items()):
         if round >= start:
             classes = line["class_accuracy"]
             kept = [value for label, value in enumerate(classes) if label not in LABELS]
             found.append((round - start, fmean(classes[label] for label in LABELS), fmean(kept)))
-    return found
-
-
-def _bits(place: Path, name: str) -> int:
-    last = evaluations(place / name)
-    before = (
-        0
-        if name == SCRATCH
-        else evaluations(place / "trained")[max(evaluations(place / "trained"))]["total_upload_bits"]
-    )
-    return int(last[max(last)]["total_upload_bits"] - before)
+    sent = lines[max(lines)]["total_upload_bits"] - (before[start]["total_upload_bits"] if before else 0)
+    return found, int(sent)
 
 
 def _forgotten(curve: Curve) -> tuple[int, float] | None:

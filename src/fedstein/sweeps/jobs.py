@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 from fedstein.config import Config, differences, to_table, to_toml
 from fedstein.errors import UserError
-from fedstein.runs import in_use, load_run_config
+from fedstein.runs import in_use, is_half_made, load_run_config
 from fedstein.runs.files import write
 
 __all__ = ["Job", "Outcome", "Start", "Step", "do_job", "result_of"]
@@ -27,8 +28,6 @@ __all__ = ["Job", "Outcome", "Start", "Step", "do_job", "result_of"]
 Start = Callable[..., "subprocess.Popen[str]"]
 _INTERRUPTED = 130
 _DIVERGED = "no longer finite"  # in the words of a DivergedError
-_WRITTEN = ("environment.json", "features.safetensors", "config.toml")
-_BEFORE_A_CONFIG = ("lock", *_WRITTEN, *(f"{name}.part" for name in _WRITTEN))
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,11 @@ class Step:
     rounds: int = 0  # that it does
     inherited: int = 0  # that are in the folder from the run it began from
     may_diverge: bool = False  # the job goes on if particles do not stay finite
+
+    @property
+    def threads(self) -> int:
+        """That its process may use."""
+        return 1 if self.config is None or self.config.threads is None else self.config.threads
 
     def check(self) -> None:
         """Refuse a folder that is of other settings."""
@@ -76,8 +80,8 @@ class Step:
             return ["resume", str(self.folder), "--json"]
         if in_use(self.folder):
             raise UserError(f"The folder {self.folder} is in use by another process.")
-        for name in _BEFORE_A_CONFIG:  # of a run that was killed before it began
-            (self.folder / name).unlink(missing_ok=True)
+        if is_half_made(self.folder):
+            shutil.rmtree(self.folder)
         settings = self.folder.with_name(f"config-{self.folder.name}.toml")
         settings.parent.mkdir(parents=True, exist_ok=True)
         write(settings, to_toml(self.config).encode())
@@ -149,7 +153,7 @@ def do_job(job: Job, start: Start = subprocess.Popen) -> Outcome:
 
 def _run(step: Step, start: Start) -> tuple[int, str]:
     """Exit code and last words of one process."""
-    threads = str(1 if step.config is None or step.config.threads is None else step.config.threads)
+    threads = str(step.threads)
     quiet = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     arguments = [sys.executable, "-m", "fedstein", *step.command()]
     process = start(

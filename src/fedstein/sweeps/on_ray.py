@@ -46,7 +46,7 @@ def run_jobs_on_ray(
         while waiting or running:
             while waiting and (workers is None or len(running) < workers):
                 job = waiting.pop(0)
-                running[work.options(num_cpus=_threads(job), name=job.name).remote(job)] = job
+                running[work.options(num_cpus=max(step.threads for step in job.steps), name=job.name).remote(job)] = job
             done, _ = ray.wait(list(running), timeout=seconds)
             for one in done:
                 job = running.pop(one)
@@ -71,7 +71,3 @@ def _refuse_silence(address: str) -> None:
         raise UserError(
             f"The '--ray' must be auto, local or HOST:PORT of a cluster. Got {address!r}: {error}."
         ) from None
-
-
-def _threads(job: Job) -> int:
-    return max(1 if step.config is None or step.config.threads is None else step.config.threads for step in job.steps)
