@@ -81,7 +81,7 @@ def fit(
     """
     began = time.perf_counter()
     found = Trained(problem, start(problem, method, seed) if state is None else state)
-    # The loop of the letter: schedule, visit, upload, apply (engines/local.py); here it is only watched.
+    # The loop of the letter: schedule, visit, upload, apply (engines/server.py); here it is only watched.
     if more is None:
         more = rounds(problem, method, schedule, seed, found.state, uplink, note=note, escrow=escrow)
     try:

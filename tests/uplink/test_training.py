@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fedstein import UserError
 from fedstein.build import build_problem, fit_config
 from fedstein.config import make_config
 from fedstein.data import load_digits
-from fedstein.engines import Schedule, rounds, start
+from fedstein.engines import Local, Schedule, rounds, start
 from fedstein.methods import DSGLD, DSVGD, FedAvg
 from fedstein.models import DenseStack
 from fedstein.problem import Problem
@@ -31,9 +32,21 @@ def uplink(particles, budget=1210, feedback=False, groups=1, **more):
     return Uplink(Contract(1210, particles, groups, 5, budget, **more), feedback)
 
 
+class BadLink(Local):
+    """Something happens to the frames on their way."""
+
+    def __init__(self, problem, link):
+        super().__init__(problem)
+        self.link = link
+
+    def collect(self, seconds):
+        return [replace(found, frame=self.link(found.frame)) for found in super().collect(seconds)]
+
+
 def states(method, terms, count, link=bytes, schedule=None, task=None):
     task = problem() if task is None else task
-    run = rounds(task, method, schedule or Schedule(), 0, start(task, method, 0), terms, link)
+    engine = BadLink(task, link)
+    run = rounds(task, method, schedule or Schedule(), 0, start(task, method, 0), terms, engine=engine)
     return [next(run) for _ in range(count)]
 
 

@@ -1,7 +1,7 @@
 """The uplink: a hard bit budget in, real bytes out. Pure functions on numpy arrays, usable alone."""
 
 from fedstein.uplink.budget import Contract, Plan, letter_bits, parse_budget, plan
-from fedstein.uplink.channel import Link, Uplink, Upload, free, receive, send
+from fedstein.uplink.channel import Uplink, Upload, receive, receive_plain, send, send_plain
 from fedstein.uplink.frame import Sparse, decode, encode
 from fedstein.uplink.informed import Known, what_both_know
 from fedstein.uplink.sparsify import groups_of, valid_sharings
@@ -9,20 +9,20 @@ from fedstein.uplink.sparsify import groups_of, valid_sharings
 __all__ = [
     "Contract",
     "Known",
-    "Link",
     "Plan",
     "Sparse",
     "Uplink",
     "Upload",
     "decode",
     "encode",
-    "free",
     "groups_of",
     "letter_bits",
     "parse_budget",
     "plan",
     "receive",
+    "receive_plain",
     "send",
+    "send_plain",
     "valid_sharings",
     "what_both_know",
 ]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedstein.errors import PayloadError
 from fedstein.uplink.budget import Contract, letter_bits
 from fedstein.uplink.frame import decode, encode
 from fedstein.uplink.informed import Known, what_both_know
 
-__all__ = ["Link", "Uplink", "Upload", "free", "receive", "send"]
-
-Link = Callable[[bytes], bytes]
-"""What the network does to a frame on its way; tests make it a bad one."""
+__all__ = ["Uplink", "Upload", "receive", "receive_plain", "send", "send_plain"]
 
 
 @dataclass(frozen=True)
@@ -26,10 +23,16 @@ class Uplink:
     contract: Contract
     feedback: bool = False
 
-    def known(self, particles: Tensor, start: Tensor) -> list[Known] | None:
-        """What both ends know before an upload, if the contract's position coder uses it."""
-        if self.contract.positions != "informed":
+    @property
+    def informed(self) -> bool:
+        """Whether the position coder uses what both ends know."""
+        return self.contract.positions == "informed"
+
+    def known(self, particles: Tensor, start: Tensor | None) -> list[Known] | None:
+        """What both ends know before an upload, if the position coder uses it: then `start` must be given."""
+        if not self.informed:
             return None
+        assert start is not None
         return what_both_know(particles.numpy(), start.numpy(), self.contract.groups)
 
 
@@ -68,10 +71,21 @@ def send(
     return frame, arrives, bill
 
 
-def free(agent: int, wish: Tensor) -> Upload:
-    """The bill of a difference sent without a budget: float32."""
-    bits = 32 * wish.numel()
-    return Upload(agent, bits, None, float(bits), 0, bits, wish.shape[1], captured=1.0)
+def send_plain(agent: int, wish: Tensor) -> tuple[bytes, Tensor, Upload]:
+    """At the agent, without a budget: all of the wish as float32, and the bill."""
+    frame = wish.numpy().astype("<f4", copy=False).tobytes()
+    bits = 8 * len(frame)
+    return frame, wish, Upload(agent, bits, None, float(bits), 0, bits, wish.shape[1], captured=1.0)
+
+
+def receive_plain(frame: bytes, shape: torch.Size) -> Tensor:
+    """At the server, without a budget. PayloadError where the bytes are not so many finite numbers."""
+    if len(frame) != 4 * shape.numel():
+        raise PayloadError(f"The frame has {len(frame)} bytes, a plain difference {4 * shape.numel()}.")
+    found = torch.from_numpy(np.frombuffer(frame, "<f4").astype(np.float32)).reshape(shape)
+    if not torch.isfinite(found).all():
+        raise PayloadError("The frame has NaN or infinity.")
+    return found
 
 
 def receive(frame: bytes, contract: Contract, known: list[Known] | None) -> Tensor:

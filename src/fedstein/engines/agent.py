@@ -1,0 +1,87 @@
+"""The agent's side of a round, the same on every engine: visit, send, and settle once it is known what was applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedstein.data import Examples
+from fedstein.engines.messages import Answer, Applied, Order
+from fedstein.errors import DivergedError
+from fedstein.inference import Prior
+from fedstein.methods import Memory, Visit
+from fedstein.models import ParticleModel
+from fedstein.streams import stream
+from fedstein.uplink import send, send_plain
+
+__all__ = ["RESIDUAL", "Waiting", "answer", "settle"]
+
+RESIDUAL = "residual"  # the agent's error-feedback memory, beside what its method keeps
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What an agent has to remember of a visit until it knows what became of it."""
+
+    order: Order
+    visit: Visit
+    wish: Tensor  # what it would have sent without a budget
+    arrives: Tensor  # what the server reads in the frame
+
+
+def answer(order: Order, model: ParticleModel, prior: Prior, data: Examples) -> tuple[Answer, Waiting]:
+    """Go on a visit (`Order.memory` is what the agent remembers), and make the frame of what came of it.
+
+    Raises:
+        DivergedError: the particles are no longer finite.
+    """
+    method, uplink = order.terms.method, order.terms.uplink
+    memory = dict(order.memory)
+    residual = memory.pop(RESIDUAL, None)
+    visit = Visit(
+        model=model,
+        data=data,
+        prior=prior,
+        particles=order.particles,
+        memory=memory,
+        round=order.round,
+        agents=order.agents,
+        shares=order.shares,
+        stream=partial(stream, order.terms.seed, round=order.round, agent=order.agent),
+    )
+    wish = method.visit(visit) - order.particles
+    if not torch.isfinite(wish.sum()):
+        raise DivergedError(
+            f"The particles are no longer finite: round {order.round + 1}, agent {order.agent}, "
+            f"method.step = '{method.step}', method.step_size = {method.step_size:g}. "
+            "Try a smaller method.step_size. The last good state is kept."
+        )
+    if uplink is None:
+        frame, arrives, bill = send_plain(order.agent, wish)
+    else:
+        wish = wish + residual if uplink.feedback and residual is not None else wish
+        known = uplink.known(order.particles, order.terms.first)
+        frame, arrives, bill = send(order.agent, wish, uplink.contract, _rounding(visit), known)
+    return Answer(order.agent, order.round, frame, bill), Waiting(order, visit, wish, arrives)
+
+
+def settle(waiting: Waiting, applied: Applied | None) -> Memory:
+    """What the agent remembers, now that its difference was applied, or was not (None).
+
+    An agent that was refused keeps its memory as it was, and with feedback all of its wish.
+    """
+    terms, visit = waiting.order.terms, waiting.visit
+    memory = visit.memory if applied is None else terms.method.settle(visit, waiting.arrives * applied.share)
+    if terms.uplink is not None and terms.uplink.feedback:
+        left = waiting.wish if applied is None else waiting.wish - waiting.arrives
+        memory = memory | {RESIDUAL: left}
+    return memory
+
+
+def _rounding(visit: Visit) -> np.random.Generator:
+    """The numpy generator of the quantiser's rounding."""
+    return np.random.default_rng(int(torch.randint(2**62, (1,), generator=visit.stream("quantiser"))))

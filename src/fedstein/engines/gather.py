@@ -1,0 +1,98 @@
+"""Waiting for the answers of a round: deadlines, retries, answers that come late, twice, or from nobody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedstein.engines.messages import Answer, Engine, Failure, Note, Order
+from fedstein.errors import DivergedError
+
+__all__ = ["Patience", "gather"]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a round waits for its agents. In one process nobody is late."""
+
+    seconds: float = 600.0  # of a round, the agents' work included
+    retries: int = 3  # how often an agent that failed is asked again
+    pause: float = 2.0  # seconds before it is
+
+
+@dataclass
+class _Asked:
+    order: Order
+    next: float  # when it is to be sent; infinite once it was
+    tries: int = 0
+    reason: str = "it could not be reached"
+
+
+def gather(
+    engine: Engine, orders: Sequence[Order], patience: Patience, absent: set[int], note: Note
+) -> Iterator[Answer | None]:
+    """Send the orders of a round; their answers, in the same order, None where there is none in time.
+
+    An agent that cannot be reached is waited for, since it may come back. One that was waited for in vain before
+    (`absent`) is not, until it is reached again. Whoever fails is asked again. The first answer of an agent counts.
+
+    Raises:
+        DivergedError: an agent says so; asking again would not help.
+    """
+    now = time.monotonic()
+    end = now + patience.seconds
+    open_ = {order.agent: _Asked(order, next=now) for order in orders}
+    answers: dict[int, Answer | None] = {}
+
+    def miss(agent: int) -> None:
+        asked = open_.pop(agent)
+        answers[agent] = None
+        absent.add(agent)
+        note("missed", round=asked.order.round + 1, agent=agent, reason=asked.reason)
+
+    def send_what_is_due() -> None:
+        now = time.monotonic()
+        due = [asked for asked in open_.values() if asked.next <= now]
+        there = engine.roster() if due else ()
+        for asked in due:
+            if asked.order.agent in there:
+                asked.next = float("inf")
+                asked.tries += 1
+            elif asked.order.agent in absent:
+                miss(asked.order.agent)
+            else:
+                asked.next = now + patience.pause
+        engine.send([asked.order for asked in due if asked.next == float("inf")])
+
+    def take(found: Answer | Failure) -> None:
+        asked = open_.get(found.agent)
+        if asked is None or found.round != asked.order.round:
+            note("ignored", round=found.round + 1, agent=found.agent, reason="nobody waits for this answer")
+        elif isinstance(found, Answer):
+            answers[found.agent] = found
+            absent.discard(found.agent)
+            del open_[found.agent]
+        elif found.diverged:
+            raise DivergedError(found.reason)
+        else:
+            note("failed", round=found.round + 1, agent=found.agent, reason=found.reason)
+            asked.reason = found.reason
+            asked.next = time.monotonic() + patience.pause
+            if asked.tries > patience.retries:
+                miss(found.agent)
+
+    for order in orders:
+        while order.agent not in answers:
+            send_what_is_due()
+            if (now := time.monotonic()) >= end:
+                for agent in list(open_):
+                    open_[agent].reason = f"no answer within {patience.seconds:g} s: {open_[agent].reason}"
+                    miss(agent)
+                break
+            if order.agent in answers:
+                break
+            until = min([end, *(asked.next for asked in open_.values())])
+            for found in engine.collect(max(0.0, until - now)):
+                take(found)
+        yield answers.pop(order.agent)
