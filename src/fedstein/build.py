@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -13,10 +13,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedstein.config import Config, DataConfig
-from fedstein.data import Dataset, Examples, class_pairs, dirichlet, from_indices, iid, load_source
+from fedstein.config import Config, DataConfig, ModelConfig
+from fedstein.data import (
+    Dataset,
+    Examples,
+    class_pairs,
+    dirichlet,
+    from_indices,
+    iid,
+    load_examples,
+    load_source,
+    load_test,
+)
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
-from fedstein.engines import Note, Schedule, State, no_note
+from fedstein.engines import Engine, Note, Patience, Schedule, State, no_note
 from fedstein.erasure.rounds import erasure_rounds
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
@@ -27,7 +37,7 @@ from fedstein.runs import load_particles, load_run_config, load_tensor
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
 
-__all__ = ["build_problem", "check_particles", "fit_config", "load_features", "load_features_of", "load_run"]
+__all__ = ["build_problem", "check_particles", "fit_config", "load_features", "load_features_of", "load_run", "network"]
 
 
 def fit_config(
@@ -36,6 +46,8 @@ def fit_config(
     problem: Problem | None = None,
     state: State | None = None,
     note: Note = no_note,
+    engine: Engine | None = None,
+    patience: Patience = Patience(),  # noqa: B008  (frozen)
 ) -> Trained:
     """Train as a config says; `problem` if it was built already, `state` to go on from."""
     if config.threads is not None:
@@ -43,7 +55,7 @@ def fit_config(
     problem = build_problem(config) if problem is None else problem
     more = None
     if state is not None and config.erasures and config.erasures[-1].start > 0:
-        more = erasure_rounds(problem, config, state, note)
+        more = erasure_rounds(problem, config, state, note, engine, patience)
     return fit(
         problem,
         config.method,
@@ -57,11 +69,17 @@ def fit_config(
         note=note,
         escrow=config.recording.escrow,
         more=more,
+        engine=engine,
+        patience=patience,
     )
 
 
 def build_problem(
-    config: Config, features: Tensor | None = None, split: str | None = None, watchers: Sequence[Watcher] = ()
+    config: Config,
+    features: Tensor | None = None,
+    split: str | None = None,
+    watchers: Sequence[Watcher] = (),
+    remote: bool = False,
 ) -> Problem:
     """The problem that a config describes.
 
@@ -70,32 +88,22 @@ def build_problem(
         features: the frozen particle, if it is at hand; else it is pre-trained, or read from the run `model.features`.
         split: what to evaluate on, if not what the config says.
         watchers: of the pre-training.
+        remote: the agents keep their data elsewhere; here it is empty.
     """
     if config.data.name.startswith("synthetic"):
         return _checked(_synthetic(config))
-    dataset = load_source(config.data.name, Path(config.data.path) if config.data.path else None)
-    train, validation = _hold_out(dataset, config)
-    split = config.evaluation.split if split is None else split
-    if split == "validation" and validation is None:
-        raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
-    parts = _partition(train.y, config.data, stream(_data_seed(config), "partition"))
-    agents = [train.take(part) for part in parts]
-    test = dataset.test if split == "test" or validation is None else validation
-    raw_test = test.x
-    raw = dataset.train.x.shape[1:]
-    sizes = [raw.numel(), *config.model.hidden, dataset.classes]
-    _refuse_giants(config, sizes)
-    stack = DenseStack(sizes, config.model.activation, config.model.precision)
-    prepare = frozen = None
+    agents, test, classes = _who_has_what(config, split, remote)
+    raw, raw_test = test.x.shape[1:], test.x
+    _refuse_giants(config, [raw.numel(), *config.model.hidden, classes])
+    stack, prepare = network(config.model, raw, classes)
+    frozen = None
     _checked(Problem(stack, agents, erased=config.erased))
     if config.model.features is not None or config.pretrain.rounds:
         if config.model.features is None and features is None:
             features = _pretrained(config, Problem(stack, agents, erased=config.erased), watchers)
         frozen = load_features(config, stack) if features is None else features
-        if len(frozen) != stack.dim:
-            raise UserError(f"The frozen network must have {stack.dim:,} parameters. Got {len(frozen):,} instead.")
-        whole, stack = stack, DenseStack(sizes[-2:], config.model.activation, config.model.precision)
-        prepare = partial(whole.features, frozen)
+        stack, prepare = network(config.model, raw, classes, frozen)
+        assert prepare is not None
         agents = [Examples(prepare(data.x), data.y) for data in agents]
         test = Examples(prepare(test.x), test.y)
     return Problem(
@@ -110,7 +118,47 @@ def build_problem(
         raw_shape=raw,
         raw_test=raw_test,
         erased=config.erased,
+        remote=remote,
     )
+
+
+def network(
+    model: ModelConfig, inputs: torch.Size, classes: int, frozen: Tensor | None = None
+) -> tuple[DenseStack, Callable[[Tensor], Tensor] | None]:
+    """The network; or with a frozen one, its last layer, and what makes raw inputs into those of the last layer."""
+    sizes = [inputs.numel(), *model.hidden, classes]
+    whole = DenseStack(sizes, model.activation, model.precision)
+    if frozen is None:
+        return whole, None
+    if len(frozen) != whole.dim:
+        raise UserError(f"The frozen network must have {whole.dim:,} parameters. Got {len(frozen):,} instead.")
+    return DenseStack(sizes[-2:], model.activation, model.precision), partial(whole.features, frozen)
+
+
+def _who_has_what(config: Config, split: str | None, remote: bool) -> tuple[list[Examples], Examples, int]:
+    """The examples of each agent, what to evaluate on, and how many classes there are."""
+    path = Path(config.data.path) if config.data.path else None
+    if config.data.name == "folder":
+        if path is None:
+            raise UserError("The 'data.path' must name your folder when data.name is 'folder'. Got nothing.")
+        if config.data.validation or config.data.partition != "iid":
+            raise UserError("With data.name = 'folder' everybody's data is as it is: no partition, no validation.")
+        test, classes = load_test(path / "test.npz")
+        shape, count = test.x.shape[1:], config.data.agents
+        files = [path / f"agent-{agent}.npz" for agent in range(count)]
+        return [_empty(test) if remote else load_examples(file, shape, classes) for file in files], test, classes
+    dataset = load_source(config.data.name, path)
+    train, validation = _hold_out(dataset, config)
+    split = config.evaluation.split if split is None else split
+    if split == "validation" and validation is None:
+        raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
+    parts = _partition(train.y, config.data, stream(_data_seed(config), "partition"))
+    test = dataset.test if split == "test" or validation is None else validation
+    return [_empty(test) if remote else train.take(part) for part in parts], test, dataset.classes
+
+
+def _empty(like: Examples) -> Examples:
+    return like.take(torch.arange(0))
 
 
 def _checked(problem: Problem) -> Problem:

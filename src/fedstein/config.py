@@ -56,10 +56,10 @@ class _Section(BaseModel):
 class DataConfig(_Section):
     """Where the examples come from and who holds them."""
 
-    name: Literal["fashion-mnist", "digits", "npz", "synthetic-gaussian", "synthetic-mixture"] = Field(
+    name: Literal["fashion-mnist", "digits", "npz", "folder", "synthetic-gaussian", "synthetic-mixture"] = Field(
         "fashion-mnist", description="source; 'fedstein data list' describes them"
     )
-    path: str | None = Field(None, description="folder of Fashion-MNIST, or your .npz file")
+    path: str | None = Field(None, description="folder of Fashion-MNIST, your .npz file, or your folder of them")
     agents: int = Field(10, ge=1, le=10_000_000, description="K, how many agents")
     partition: Literal["iid", "class-pairs", "dirichlet", "indices"] = Field("iid", description="who holds what")
     examples: int | None = Field(None, ge=1, description="examples of each agent; all, in equal parts, if left out")

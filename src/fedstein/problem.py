@@ -49,6 +49,8 @@ class Problem:
     raw_shape: torch.Size | None = None  # of one raw input, where there is a test set
     raw_test: Tensor | None = None  # the test inputs before `prepare`
     erased: tuple[int, ...] = ()  # agents that were forgotten: they keep their number and never visit again
+    remote: bool = False  # the agents' examples are with the agents: here they are empty
+    sizes: tuple[int, ...] = ()  # how many examples each agent has, where it matters and they are not here
 
     @property
     def present(self) -> list[int]:
@@ -66,7 +68,7 @@ class Problem:
         if self.test is not None:
             prediction = predict(self.model, particles, self.test.x)
             found |= score_predictions(prediction, self.test.y, self.ece_bins)
-            if self.erased:
+            if self.erased and not self.remote:
                 found |= self._forgotten(particles, prediction)
         if self.exact is not None:
             found |= self.exact(particles)
@@ -74,7 +76,9 @@ class Problem:
 
     def forgotten_labels(self) -> list[int]:
         """Labels that nobody but the forgotten agents holds."""
-        return sorted(set(self.pooled(self.erased).y.tolist()) - set(self.pooled().y.tolist())) if self.erased else []
+        if not self.erased or self.remote:
+            return []
+        return sorted(set(self.pooled(self.erased).y.tolist()) - set(self.pooled().y.tolist()))
 
     def _forgotten(self, particles: Tensor, prediction: Prediction) -> Metrics:
         """Accuracy on the data of those who left and of those who stay, and on the test set by their labels."""

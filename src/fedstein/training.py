@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedstein.config import UplinkConfig
 from fedstein.data import as_examples, as_inputs
-from fedstein.engines import Note, Schedule, State, Totals, no_note, rounds, start
+from fedstein.engines import Engine, Note, Patience, Schedule, State, Totals, no_note, rounds, start
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.methods import DSVGD, Method
@@ -74,16 +74,30 @@ def fit(
     note: Note = no_note,
     escrow: bool = False,
     more: Iterator[State] | None = None,
+    engine: Engine | None = None,
+    patience: Patience = Patience(),  # noqa: B008  (frozen)
 ) -> Trained:
     """Train until `rounds_to_do` rounds are done; Ctrl-C ends it early and keeps what was learnt.
 
-    `more` are the rounds after `state`, where they are not those of plain training (an erasure).
+    `more` are the rounds after `state`, where they are not those of plain training (an erasure). `engine` carries the
+    messages; every agent is in this process if it is None.
     """
     began = time.perf_counter()
     found = Trained(problem, start(problem, method, seed) if state is None else state)
     # The loop of the letter: schedule, visit, upload, apply (engines/server.py); here it is only watched.
     if more is None:
-        more = rounds(problem, method, schedule, seed, found.state, uplink, note=note, escrow=escrow)
+        more = rounds(
+            problem,
+            method,
+            schedule,
+            seed,
+            found.state,
+            uplink,
+            note=note,
+            escrow=escrow,
+            engine=engine,
+            patience=patience,
+        )
     try:
         for now in islice(more, max(0, rounds_to_do - found.state.round)):
             found.state = now

@@ -21,7 +21,11 @@ def list_sources(json: JsonOption = False) -> None:
     """List the sources, and where Fashion-MNIST is on this machine."""
     place = find_fashion_mnist()
     rows: list[dict[str, Any]] = [
-        {"name": name, "about": about, "ready": place is not None if name == "fashion-mnist" else name != "npz"}
+        {
+            "name": name,
+            "about": about,
+            "ready": place is not None if name == "fashion-mnist" else name not in ("npz", "folder"),
+        }
         for name, about in SOURCES.items()
     ]
     if json:
@@ -41,8 +45,8 @@ def get_source(
     """Obtain a data set, verify it by SHA-256, and say where it is."""
     if name not in SOURCES:
         raise UserError(f"Unknown data source '{name}'. {nearest(name, SOURCES)}")
-    if name == "npz":
-        raise UserError("The source 'npz' is your own file: name it with --set data.path=FILE.npz.")
+    if name in ("npz", "folder"):
+        raise UserError(f"The source '{name}' is your own data: name it with --set data.path=PATH.")
     place, how = get_fashion_mnist() if name == "fashion-mnist" else (None, "built in")
     if json:
         print_json({"name": name, "path": None if place is None else str(place), "how": how})

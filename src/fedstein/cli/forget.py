@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.cli.train import prepare, work
+from fedstein.cli.train import RayOption, VisitsOption, engine_on, prepare, work
 from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run
 from fedstein.errors import UserError
 
@@ -59,6 +59,8 @@ def forget(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key of uplink, evaluation or recording."),
     ] = None,
+    ray: RayOption = None,
+    workers: VisitsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Forget agents: a new run folder without them, and nothing left of them in the old one.
@@ -94,7 +96,8 @@ def forget(
     folder, state = open_run(request, problem)
     with folder:
         state = begin(folder, problem) if state is None else state
-        tell = work(folder, problem, state, report=False, json=json)
+        with engine_on(ray, workers, request.config, problem) as engine:
+            tell = work(folder, problem, state, report=False, json=json, engine=engine)
     complete(request.out)
     tell()
 

@@ -12,7 +12,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.cli.sweep import RayOption, WorkersOption, do_jobs
+from fedstein.cli.sweep import WorkersOption, do_jobs
+from fedstein.cli.train import RayOption
 from fedstein.errors import FedsteinError
 from fedstein.studies import STUDIES, save
 

@@ -18,20 +18,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedstein.cli.output import JsonOption, console, print_json
+from fedstein.cli.train import RayOption
 from fedstein.errors import UserError
 from fedstein.runs import take_lock
 from fedstein.runs.files import write
 from fedstein.sweeps import Job, Outcome, cores, load_sweep, result_of, run_jobs
 
-__all__ = ["RayOption", "WorkersOption", "do_jobs", "sweep"]
+__all__ = ["WorkersOption", "do_jobs", "sweep"]
 
 WorkersOption = Annotated[int | None, typer.Option(min=1, max=4096, help="Runs side by side; one a core if left out.")]
-RayOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ray", metavar="ADDRESS", help="Run on a Ray cluster: auto, HOST:PORT, or local to start one (fedstein[ray])."
-    ),
-]
 
 _STATUSES = ("finished", "failed", "stopped")
 _SHOWN = ("accuracy", "nll", "ece", "brier", "total_upload_bits", "max_upload_bits", "seconds")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -19,17 +20,18 @@ from torch import Tensor
 from fedstein.build import build_problem, check_particles, fit_config, load_features_of
 from fedstein.cli.output import JsonOption, console, print_json, print_metrics
 from fedstein.config import Config, load_config, load_preset
-from fedstein.engines import State, start
+from fedstein.engines import Engine, State, start
 from fedstein.erasure.request import begin, complete, describe
 from fedstein.errors import UserError
 from fedstein.problem import Metrics, Problem
 from fedstein.report import write_report
 from fedstein.runs import RunFolder
+from fedstein.sweeps import cores
 from fedstein.trackers import check_trackers, open_trackers
 from fedstein.training import Trained, Watcher
 from fedstein.uplink import Uplink
 
-__all__ = ["Bar", "prepare", "resume", "train", "work"]
+__all__ = ["Bar", "RayOption", "VisitsOption", "engine_on", "prepare", "resume", "train", "work"]
 
 
 class Bar:
@@ -83,6 +85,16 @@ class _Stop:
             raise KeyboardInterrupt
 
 
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Run on a Ray cluster: auto, HOST:PORT, or local to start one (fedstein[ray])."
+    ),
+]
+VisitsOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, max=4096, help="With --ray: visits side by side; one a core if left out."),
+]
 Report = Annotated[bool, typer.Option("--report", help="End by writing the report: RUN/report.html.")]
 
 
@@ -94,6 +106,8 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run folder to make; runs/<method>-<time> if left out.")] = None,
     preset: Annotated[str | None, typer.Option(help="Settings that come with fedstein: unlearning.")] = None,
     report: Report = False,
+    ray: RayOption = None,
+    workers: VisitsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Train a model across agents, and keep the run in a folder."""
@@ -109,8 +123,8 @@ def train(
     problem = prepare(config, quiet=json)  # whatever can be refused is refused before there is a run folder
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-    with RunFolder.create(out, config, problem.frozen) as run:
-        tell = work(run, problem, None, report, json)
+    with engine_on(ray, workers, config, problem) as engine, RunFolder.create(out, config, problem.frozen) as run:
+        tell = work(run, problem, None, report, json, engine)
     tell()
 
 
@@ -118,6 +132,8 @@ def resume(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="Extend the run to so many rounds.")] = None,
     report: Report = False,
+    ray: RayOption = None,
+    workers: VisitsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Go on with a run after any stop; the result is bit for bit that of an uninterrupted run."""
@@ -131,7 +147,8 @@ def resume(
             console.print(f"{state.round} of {folder.config.rounds} rounds are done: {more}.")
         if state is None and folder.config.erasures:
             state = begin(folder, problem)
-        tell = work(folder, problem, state, report, json)
+        with engine_on(ray, workers, folder.config, problem) as engine:
+            tell = work(folder, problem, state, report, json, engine)
     if folder.config.erasures:
         complete(run)
     tell()
@@ -155,7 +172,31 @@ def prepare(config: Config, features: Tensor | None = None, *, quiet: bool) -> P
     return problem
 
 
-def work(run: RunFolder, problem: Problem, state: State | None, report: bool, json: bool) -> Callable[[], None]:
+@contextmanager
+def engine_on(ray: str | None, workers: int | None, config: Config, problem: Problem) -> Iterator[Engine | None]:
+    """The engine that `--ray` asks for; None is this process."""
+    if ray is None:
+        if workers is not None:
+            raise UserError("The '--workers' is for '--ray': in one process one agent visits at a time.")
+        yield None
+        return
+    from fedstein.engines.on_ray import Rays, on_ray
+
+    threads = config.threads or 1
+    actors = workers or max(1, cores() // threads)
+    with on_ray(ray, actors * threads) as cluster:
+        build = partial(build_problem, config, problem.frozen)
+        yield Rays(cluster, build, len(problem.agents), actors, threads)
+
+
+def work(
+    run: RunFolder,
+    problem: Problem,
+    state: State | None,
+    report: bool,
+    json: bool,
+    engine: Engine | None = None,
+) -> Callable[[], None]:
     """Train in a run folder until its rounds are done. Returns what says what came of it, for when all is done."""
     config = run.config
     if not json:
@@ -166,7 +207,7 @@ def work(run: RunFolder, problem: Problem, state: State | None, report: bool, js
     with ExitStack() as watching:
         trackers = [watching.enter_context(tracker) for tracker in open_trackers(run.path, config, state.round)]
         bar = watching.enter_context(Bar(config.rounds))
-        trained = fit_config(config, [run, bar, *trackers, _Stop()], problem, state, run.note)
+        trained = fit_config(config, [run, bar, *trackers, _Stop()], problem, state, run.note, engine)
     result = _result(run, trained, config.uplink.terms(config.method, problem.model.dim))
     if config.erasures:
         result = describe(run.path, result)

@@ -96,7 +96,7 @@ def rounds(
     """
     method.check(problem.prior)
     engine = Local(problem, method.central) if engine is None else engine
-    sizes = [len(problem.pooled())] if method.central else [len(agent) for agent in problem.agents]
+    sizes = [1] if method.central else problem.sizes or [len(agent) for agent in problem.agents]
     everyone = [0] if method.central else problem.present
     present = everyone if among is None else list(among)
     first = start(problem, method, seed).particles if uplink is not None and uplink.informed else None

@@ -22,11 +22,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from fedstein.config import Config, ErasureConfig, Forgetting, Side, make_config, to_table
-from fedstein.engines import ESCROW, RESIDUAL, Note, Schedule, State, no_note, rounds
+from fedstein.engines import ESCROW, RESIDUAL, Engine, Note, Patience, Schedule, State, no_note, rounds
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
 from fedstein.methods import DSVGD, ForgetSVGD, Memory, Method, TakeBack
@@ -130,10 +131,18 @@ def first_state(state: State, problem: Problem, config: Config) -> State:
     return state if erasure.rounds else _let_go(state, problem, erasure)
 
 
-def erasure_rounds(problem: Problem, config: Config, state: State, note: Note = no_note) -> Iterator[State]:
+def erasure_rounds(
+    problem: Problem,
+    config: Config,
+    state: State,
+    note: Note = no_note,
+    engine: Engine | None = None,
+    patience: Patience = Patience(),  # noqa: B008  (frozen)
+) -> Iterator[State]:
     """The rounds of the newest erasure of a config, from `state` on, and repair without end after that."""
     erasure = config.erasures[-1]
     uplink = config.uplink.terms(config.method, problem.model.dim)
+    go_on = partial(rounds, problem, seed=config.seed, note=note, engine=engine, patience=patience)
     if state.round - erasure.start < erasure.rounds:
         forgetting = _forgetting(config.method, erasure)
         # What is left of a site is the error-feedback memory of its taking back: a second one would count it twice.
@@ -141,15 +150,12 @@ def erasure_rounds(problem: Problem, config: Config, state: State, note: Note = 
         own = replace(uplink, feedback=False) if uplink is not None and taking else uplink
         while (done := state.round - erasure.start) < erasure.rounds:
             among = [_whose_turn(erasure, done)]
-            state = next(
-                rounds(problem, forgetting, Schedule(), config.seed, state, own, note=note, among=among, escrow=taking)
-            )
+            state = next(go_on(forgetting, Schedule(), state=state, uplink=own, among=among, escrow=taking))
             if done + 1 == erasure.rounds:
                 note("forgot", round=state.round, site_norms=site_norms(state, erasure.agents))
                 state = _let_go(state, problem, erasure)
             yield state
-    escrow = config.recording.escrow
-    yield from rounds(problem, config.method, config.schedule, config.seed, state, uplink, note=note, escrow=escrow)
+    yield from go_on(config.method, config.schedule, state=state, uplink=uplink, escrow=config.recording.escrow)
 
 
 def _let_go(state: State, problem: Problem, erasure: ErasureConfig) -> State:

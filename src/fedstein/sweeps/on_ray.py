@@ -6,12 +6,10 @@ run folders are written where the runs are done.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from fedstein.errors import UserError
+from fedstein.engines.on_ray import on_ray
 from fedstein.sweeps.jobs import Job, Outcome, do_job
 from fedstein.sweeps.workers import cores
 
@@ -25,20 +23,13 @@ def run_jobs_on_ray(
 
     A job takes as many CPUs of the cluster as its config has threads; `workers` limits how many run side by side.
     """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns of its next version
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError("The '--ray' needs an extra: pip install 'fedstein[ray]'.") from error
-    if address not in ("local", "auto"):
-        _refuse_silence(address)
-    options: dict[str, Any] = {"num_cpus": workers or cores(), "include_dashboard": False} if address == "local" else {}
-    try:
-        ray.init(None if address == "local" else address, log_to_driver=False, configure_logging=False, **options)
-    except (ConnectionError, ValueError) as error:
-        raise UserError(
-            f"The '--ray' must be the address of a cluster, auto or local. Got {address!r}: {error}."
-        ) from None
+    with on_ray(address, workers or cores()) as ray:
+        yield from _on(ray, jobs, workers, tick, seconds)
+
+
+def _on(
+    ray: Any, jobs: Sequence[Job], workers: int | None, tick: Callable[[], None], seconds: float
+) -> Generator[Outcome, None, None]:
     work = ray.remote(max_retries=0)(do_job)
     waiting = list(jobs)
     running: dict[Any, Job] = {}
@@ -59,15 +50,3 @@ def run_jobs_on_ray(
         for one in running:
             ray.cancel(one)
         ray.wait(list(running), num_returns=len(running), timeout=60) if running else None
-        ray.shutdown()
-
-
-def _refuse_silence(address: str) -> None:
-    """Ray itself would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(
-            f"The '--ray' must be auto, local or HOST:PORT of a cluster. Got {address!r}: {error}."
-        ) from None
