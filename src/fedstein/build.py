@@ -37,7 +37,16 @@ from fedstein.runs import load_particles, load_run_config, load_tensor
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
 
-__all__ = ["build_problem", "check_particles", "fit_config", "load_features", "load_features_of", "load_run", "network"]
+__all__ = [
+    "build_problem",
+    "check_particles",
+    "fit_config",
+    "load_features",
+    "load_features_of",
+    "load_run",
+    "network",
+    "own_examples",
+]
 
 
 def fit_config(
@@ -133,6 +142,11 @@ def network(
     if len(frozen) != whole.dim:
         raise UserError(f"The frozen network must have {whole.dim:,} parameters. Got {len(frozen):,} instead.")
     return DenseStack(sizes[-2:], model.activation, model.precision), partial(whole.features, frozen)
+
+
+def own_examples(config: Config) -> list[Examples]:
+    """What each agent holds, as raw as it is."""
+    return _who_has_what(config, None, remote=False)[0]
 
 
 def _who_has_what(config: Config, split: str | None, remote: bool) -> tuple[list[Examples], Examples, int]:

@@ -54,6 +54,20 @@ class Trained:
         """What was sent up and down, in bits."""
         return self.state.totals
 
+    def summary(self, run: str, seconds: float, uplink: Uplink | None) -> Metrics:
+        """The result of a run, as `fedstein train --json` prints it."""
+        names = ("accuracy", "ece", "ece_bins", "nll", "brier")
+        base = {"run": run, "rounds": self.state.round, "seconds": round(seconds, 3)}
+        rest = {key: value for key, value in self.metrics.items() if key != "round"}
+        bill = {
+            "budget_bits": None if uplink is None else uplink.contract.budget_bits,
+            "max_upload_bits": self.totals.max_upload_bits,
+            "total_upload_bits": self.totals.upload_bits,
+            "kept": max((upload.kept for upload in self.state.uploads), default=None),
+            "refused": self.totals.refused,
+        }
+        return base | dict.fromkeys(names) | rest | bill | {"interrupted": self.interrupted}
+
     def predict(self, x: Any) -> Prediction:
         """Mean probabilities, confidence, aleatoric and epistemic uncertainty for inputs (n, ...)."""
         inputs = as_inputs(x, "x", self.problem.agents[0].x.shape[1:])

@@ -16,6 +16,7 @@ from fedstein import __version__
 from fedstein.cli.audit import audit
 from fedstein.cli.data import app as data_app
 from fedstein.cli.evaluate import evaluate
+from fedstein.cli.flower import app as flower_app
 from fedstein.cli.forget import forget
 from fedstein.cli.methods import methods
 from fedstein.cli.plan import plan
@@ -44,6 +45,7 @@ app.command()(predict)
 app.command()(methods)
 app.command()(plan)
 app.add_typer(data_app, name="data")
+app.add_typer(flower_app, name="flower")
 
 
 def _print_version(wanted: bool) -> None:

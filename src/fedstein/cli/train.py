@@ -28,10 +28,9 @@ from fedstein.report import write_report
 from fedstein.runs import RunFolder
 from fedstein.sweeps import cores
 from fedstein.trackers import check_trackers, open_trackers
-from fedstein.training import Trained, Watcher
-from fedstein.uplink import Uplink
+from fedstein.training import Watcher
 
-__all__ = ["Bar", "RayOption", "VisitsOption", "engine_on", "prepare", "resume", "train", "work"]
+__all__ = ["Bar", "RayOption", "VisitsOption", "engine_on", "prepare", "resume", "train", "with_whole_paths", "work"]
 
 
 class Bar:
@@ -114,7 +113,7 @@ def train(
     if preset is not None and config_file is not None:
         raise UserError("Give a config file or a '--preset', not both; '--set' changes either.")
     given = load_config(config_file, set_ or []) if preset is None else load_preset(preset, set_ or [])
-    config = _with_whole_paths(given)
+    config = with_whole_paths(given)
     if any(erasure.start > 0 for erasure in config.erasures):
         raise UserError(
             "The config is of an erasure, which begins where another run has ended. Train that run, then use "
@@ -208,7 +207,7 @@ def work(
         trackers = [watching.enter_context(tracker) for tracker in open_trackers(run.path, config, state.round)]
         bar = watching.enter_context(Bar(config.rounds))
         trained = fit_config(config, [run, bar, *trackers, _Stop()], problem, state, run.note, engine)
-    result = _result(run, trained, config.uplink.terms(config.method, problem.model.dim))
+    result = trained.summary(str(run.path), run.seconds, config.uplink.terms(config.method, problem.model.dim))
     if config.erasures:
         result = describe(run.path, result)
     run.finish(result, "interrupted" if trained.interrupted else "finished")
@@ -240,7 +239,7 @@ def work(
     return tell
 
 
-def _with_whole_paths(config: Config) -> Config:
+def with_whole_paths(config: Config) -> Config:
     """Paths in a run's config lead to the same place wherever it is read from."""
     data = config.data.model_copy(update={"path": _whole(config.data.path), "indices": _whole(config.data.indices)})
     model = config.model.model_copy(update={"features": _whole(config.model.features)})
@@ -271,17 +270,3 @@ def _headline(config: Config, problem: Problem) -> str:
         f"{method.name} on {data.name}: {len(problem.present)} agents{partition}, {method.particles} particles of "
         f"{problem.model.dim:,} parameters, {config.rounds} rounds of {method.local_steps} steps"
     )
-
-
-def _result(run: RunFolder, trained: Trained, uplink: Uplink | None) -> dict[str, Any]:
-    names = ("accuracy", "ece", "ece_bins", "nll", "brier")
-    base = {"run": str(run.path), "rounds": trained.state.round, "seconds": round(run.seconds, 3)}
-    rest = {key: value for key, value in trained.metrics.items() if key != "round"}
-    bill = {
-        "budget_bits": None if uplink is None else uplink.contract.budget_bits,
-        "max_upload_bits": trained.totals.max_upload_bits,
-        "total_upload_bits": trained.totals.upload_bits,
-        "kept": max((upload.kept for upload in trained.state.uploads), default=None),
-        "refused": trained.totals.refused,
-    }
-    return base | dict.fromkeys(names) | rest | bill | {"interrupted": trained.interrupted}

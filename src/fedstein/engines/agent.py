@@ -18,7 +18,7 @@ from fedstein.models import ParticleModel
 from fedstein.streams import stream
 from fedstein.uplink import send, send_plain
 
-__all__ = ["RESIDUAL", "Waiting", "answer", "settle"]
+__all__ = ["RESIDUAL", "Waiting", "answer", "settle", "visit_of"]
 
 RESIDUAL = "residual"  # the agent's error-feedback memory, beside what its method keeps
 
@@ -40,19 +40,8 @@ def answer(order: Order, model: ParticleModel, prior: Prior, data: Examples) -> 
         DivergedError: the particles are no longer finite.
     """
     method, uplink = order.terms.method, order.terms.uplink
-    memory = dict(order.memory)
-    residual = memory.pop(RESIDUAL, None)
-    visit = Visit(
-        model=model,
-        data=data,
-        prior=prior,
-        particles=order.particles,
-        memory=memory,
-        round=order.round,
-        agents=order.agents,
-        shares=order.shares,
-        stream=partial(stream, order.terms.seed, round=order.round, agent=order.agent),
-    )
+    residual = order.memory.get(RESIDUAL)
+    visit = visit_of(order, model, prior, data)
     wish = method.visit(visit) - order.particles
     if not torch.isfinite(wish.sum()):
         raise DivergedError(
@@ -67,6 +56,21 @@ def answer(order: Order, model: ParticleModel, prior: Prior, data: Examples) -> 
         known = uplink.known(order.particles, order.terms.first)
         frame, arrives, bill = send(order.agent, wish, uplink.contract, _rounding(visit), known)
     return Answer(order.agent, order.round, frame, bill), Waiting(order, visit, wish, arrives)
+
+
+def visit_of(order: Order, model: ParticleModel, prior: Prior, data: Examples) -> Visit:
+    """The visit that is ordered, as its method sees it."""
+    return Visit(
+        model=model,
+        data=data,
+        prior=prior,
+        particles=order.particles,
+        memory={name: value for name, value in order.memory.items() if name != RESIDUAL},
+        round=order.round,
+        agents=order.agents,
+        shares=order.shares,
+        stream=partial(stream, order.terms.seed, round=order.round, agent=order.agent),
+    )
 
 
 def settle(waiting: Waiting, applied: Applied | None) -> Memory:

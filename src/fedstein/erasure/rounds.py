@@ -121,12 +121,15 @@ def plan_erasure(
 def first_state(state: State, problem: Problem, config: Config) -> State:
     """The parent's state, without what the erasure does not need of the agents that leave."""
     erasure = config.erasures[-1]
-    key = {"forget-svgd": None, "take-back": ESCROW if erasure.by == "server" else "site"}[erasure.method]
+    forgetting = _forgetting(config.method, erasure)
     needed: dict[int, Memory] = {}
     for agent in erasure.agents:
         memory = state.memories.get(agent, {})
-        if key is not None and key in memory:
-            needed[agent] = {key: memory[key]}
+        if erasure.by == "server":
+            needed[agent] = {ESCROW: memory[ESCROW]} if ESCROW in memory else {}
+        else:
+            needed[agent] = forgetting.inherit(memory)
+    needed = {agent: memory for agent, memory in needed.items() if memory}
     state = replace(state, memories=state.memories.without(erasure.agents).put(needed), uploads=(), frames=())
     return state if erasure.rounds else _let_go(state, problem, erasure)
 

@@ -75,6 +75,10 @@ class Method(BaseModel):
             return prior.draw((self.particles, model.dim), generator)
         return model.draw(self.particles, generator)
 
+    def inherit(self, memory: Memory) -> Memory:
+        """What an agent begins with when it has worked with another method on the same model before."""
+        return {}
+
     def visit(self, visit: Visit) -> Tensor:
         """The particles where this agent would move them."""
         raise NotImplementedError

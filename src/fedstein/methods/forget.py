@@ -114,6 +114,10 @@ class TakeBack(DSVGD):
     name: ClassVar[str] = "take-back"
     summary: ClassVar[str] = "erasure by taking the linear site back"
 
+    def inherit(self, memory: Memory) -> Memory:
+        """The site: what is left of it is all that there is to send."""
+        return {"site": memory["site"]} if "site" in memory else {}
+
     def visit(self, visit: Visit) -> Tensor:
         """The particles without what is left of this agent's displacement."""
         assert isinstance(visit.prior, GaussianPrior)

@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedstein.engines import Kept, Memories, State, Totals
+from fedstein.engines import Applied, Kept, Memories, State, Totals
 from fedstein.errors import UserError
 from fedstein.runs.files import check_sha256, load_tensor, load_tensors, save_tensors, to_json, write
 from fedstein.uplink import Upload
@@ -40,6 +40,7 @@ class Checkpoint:
     totals: Totals
     uploads: tuple[Upload, ...]
     particles_sha256: str
+    applied: dict[int, Applied]  # the last visit of each agent that remembers for itself
     agents: dict[int, tuple[int, str]]  # the round after which each agent's file was written, and its SHA-256
 
     @property
@@ -62,7 +63,9 @@ class Checkpoint:
             path = agent_file(self.run, agent, round)
             check_sha256(path, digest)
             kept[agent] = Kept(load=partial(load_tensors, path))
-        return State(self.round, self.particles(), Memories(kept), self.uploads, totals=self.totals)
+        return State(
+            self.round, self.particles(), Memories(kept), self.uploads, totals=self.totals, applied=self.applied
+        )
 
 
 def save(run: Path, state: State, seconds: float, agents: dict[int, tuple[int, str]]) -> None:
@@ -77,6 +80,8 @@ def save(run: Path, state: State, seconds: float, agents: dict[int, tuple[int, s
         "particles": save_tensors(stem.with_suffix(".safetensors"), {"particles": state.particles}),
         "agents": {str(agent): list(version) for agent, version in agents.items()},
     }
+    if state.applied:
+        content["applied"] = {str(agent): list(visit) for agent, visit in state.applied.items()}
     write(stem.with_suffix(".json"), to_json(content | {"check": _check(content)}).encode())
 
 
@@ -95,6 +100,9 @@ def read(run: Path, round: int) -> Checkpoint:
             totals=Totals(**content["totals"]),
             uploads=tuple(Upload(**upload) for upload in content["uploads"]),
             particles_sha256=content["particles"],
+            applied={
+                int(agent): Applied(int(at), float(share)) for agent, (at, share) in content.get("applied", {}).items()
+            },
             agents={int(agent): (int(at), str(digest)) for agent, (at, digest) in content["agents"].items()},
         )
     except OSError as error:

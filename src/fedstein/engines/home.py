@@ -1,0 +1,193 @@
+"""An agent that remembers for itself: a folder on its own disk, which no server sees.
+
+    STATE/<lineage>/home.json                 which visit waits for its outcome, and the SHA-256 of the files
+    STATE/<lineage>/memory-<n>.safetensors    what the agent remembers (site, local particles, residual)
+    STATE/<lineage>/waiting-<n>.safetensors   the visit whose outcome it does not know yet
+
+A visit ends with one write of home.json. Whatever stops the agent before that, it has not been there: the same order
+again gives the same answer. Whether an answer was applied the agent learns with its next order, and settles then. So an
+answer that was lost, late, refused or sent twice leaves the agent's memory as the server's model is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from fedstein.data import Examples
+from fedstein.engines.agent import Waiting, answer, settle, visit_of
+from fedstein.engines.messages import Answer, Applied
+from fedstein.engines.wire import Head, read_head
+from fedstein.errors import RunError, UserError
+from fedstein.methods import Memory
+from fedstein.models import DenseStack
+from fedstein.runs.files import check_sha256, load_tensors, save_tensors, write
+from fedstein.runs.folder import take_lock
+
+__all__ = ["purge_home", "visit_from_home"]
+
+
+class _Record(BaseModel):
+    """home.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    agent: str  # its name
+    number: int = 0  # of the files; it only grows
+    settled: int = -1  # the last round whose outcome is part of the memory
+    method: str = ""
+    handed: tuple[str, ...] = ()  # the runs whose handover is part of the memory
+    memory: str | None = None  # SHA-256
+    waiting: str | None = None
+    head: str | None = None  # of the order that waits
+    forgotten: bool = False
+
+
+def visit_from_home(
+    state: Path,
+    head: Head,
+    particles: Tensor,
+    load: Callable[[DenseStack, Any], Examples],
+    frozen: Tensor | None = None,
+    handover: Tensor | None = None,
+) -> Answer:
+    """Do what an order says, with what this agent remembers, and keep what has to be kept.
+
+    Args:
+        state: the agent's folder.
+        head: of the order.
+        particles: as they were sent.
+        load: the agent's own examples, prepared for the model.
+        frozen: the network before a last layer, if there is one.
+        handover: a part of what another agent took back, for this one's site.
+
+    Raises:
+        UserError: the order cannot be followed; the reason is for the server to read.
+        RunError: the disk.
+    """
+    folder = state / head.lineage
+    with _at_home(folder):
+        record = _read(folder, head.name)
+        if record.forgotten:
+            raise UserError(f"Agent '{head.name}' was forgotten, and has deleted what it knew of this model.")
+        if head.round <= record.settled:
+            raise UserError(
+                f"Agent '{head.name}' knows the outcome of round {record.settled + 1}, and is asked for round "
+                f"{head.round + 1}: the server has lost its newest checkpoints."
+            )
+        model, prepare = head.network(frozen)
+        data = load(model, prepare)
+        memory, settled = _settled(folder, record, head, model, data)
+        handed = record.handed
+        if handover is not None and head.run not in handed:
+            memory = memory | {"site": memory["site"] + handover if "site" in memory else handover}
+            handed = (*handed, head.run)
+        if record.method not in ("", head.method.name):
+            memory = head.method.inherit(memory)
+        order = head.order(model, particles, memory)
+        head.method.check(head.gaussian)
+        found, waiting = answer(order, model, head.gaussian, data)
+        _keep(folder, record, settled, handed, head, memory, waiting)
+    return found
+
+
+def purge_home(state: Path, lineage: str, name: str) -> int:
+    """Delete what an agent knows of a model, for good; how many files that were.
+
+    A note that it was forgotten stays, so that it never takes part again by mistake. Doing it twice does no harm.
+    """
+    folder = state / lineage
+    with _at_home(folder):
+        write(folder / "home.json", _Record(agent=name, forgotten=True).model_dump_json().encode())
+        files = [file for file in folder.iterdir() if file.name not in ("home.json", "lock")]
+        for file in files:
+            shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
+        return len(files)
+
+
+@contextmanager
+def _at_home(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = take_lock(folder)
+    except OSError as error:
+        raise RunError(f"Cannot write to the agent's folder {folder}: {error.strerror}.") from error
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"Cannot use the agent's folder {folder}: {error.strerror}.") from error
+    finally:
+        os.close(lock)
+
+
+def _read(folder: Path, name: str) -> _Record:
+    path = folder / "home.json"
+    if not path.exists():
+        return _Record(agent=name)
+    try:
+        record = _Record.model_validate(json.loads(path.read_bytes()))
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise UserError(f"The file {path} of agent '{name}' is damaged: {str(error)[:200]}.") from None
+    if record.agent != name:
+        raise UserError(f"The folder {folder} is of agent '{record.agent}', not of '{name}'.")
+    return record
+
+
+def _settled(folder: Path, record: _Record, head: Head, model: DenseStack, data: Examples) -> tuple[Memory, int]:
+    """What the agent remembers now that it knows what became of its last visit."""
+    memory = _load(folder, "memory", record.number, record.memory)
+    if record.head is None:
+        return memory, record.settled
+    before = read_head(record.head)
+    if before.round >= head.round:  # asked again: as if it had not been there
+        return memory, record.settled
+    kept = _load(folder, "waiting", record.number, record.waiting)
+    order = before.order(model, kept["particles"], memory)
+    visit = visit_of(order, model, before.gaussian, data)
+    applied = Applied(*head.applied) if head.applied is not None and head.applied[0] == before.round else None
+    return settle(Waiting(order, visit, kept["wish"], kept["arrives"]), applied), before.round
+
+
+def _keep(
+    folder: Path,
+    record: _Record,
+    settled: int,
+    handed: tuple[str, ...],
+    head: Head,
+    memory: Memory,
+    waiting: Waiting,
+) -> None:
+    number = record.number + 1
+    found = {"particles": waiting.order.particles, "wish": waiting.wish, "arrives": waiting.arrives}
+    new = _Record(
+        agent=record.agent,
+        number=number,
+        settled=settled,
+        method=head.method.name,
+        handed=handed,
+        memory=save_tensors(folder / f"memory-{number}.safetensors", memory) if memory else None,
+        waiting=save_tensors(folder / f"waiting-{number}.safetensors", found),
+        head=head.to_json(),
+    )
+    write(folder / "home.json", new.model_dump_json().encode())
+    keep = {f"{kind}-{number}.safetensors" for kind in ("memory", "waiting")} | {"home.json", "lock"}
+    for file in folder.iterdir():
+        if file.name not in keep:
+            file.unlink()
+
+
+def _load(folder: Path, kind: str, number: int, digest: str | None) -> Memory:
+    if digest is None:
+        return {}
+    path = folder / f"{kind}-{number}.safetensors"
+    check_sha256(path, digest)
+    return load_tensors(path)

@@ -1,0 +1,176 @@
+"""The server's end of Flower: orders as messages, answers matched to them, agents known by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from pydantic import ValidationError
+from torch import Tensor
+
+from fedstein.engines.messages import Answer, Applied, Failure, Order
+from fedstein.engines.wire import Head, Reply
+from fedstein.errors import PayloadError
+from fedstein.methods import Memory
+
+__all__ = ["Flower"]
+
+PAUSE = 0.05  # seconds between looks for answers, at first
+LONGEST_PAUSE = 0.25
+KNOWN_FOR = 1.0  # seconds for which the list of nodes is good
+
+
+@dataclass(frozen=True)
+class _Sent:
+    order: Order
+    until: float
+
+
+class Flower:
+    """Agents behind a Flower grid. They remember for themselves.
+
+    Args:
+        grid: Flower's.
+        names: of the agents, in the order of their numbers. A SuperNode that was registered with a name and a key is
+            that agent; one without (a simulation, a grid without authentication) is asked who it is.
+        run: which run asks.
+        head: makes the head of an order.
+        frozen: the network before a last layer, which every order brings along.
+        seconds: for which an order is worth following.
+    """
+
+    agents_remember = True
+
+    def __init__(
+        self,
+        grid: Grid,
+        names: Sequence[str],
+        run: str,
+        head: Callable[[Order], Head],
+        frozen: Tensor | None = None,
+        seconds: float = 600.0,
+    ) -> None:
+        self._grid, self._names, self._run, self._head = grid, list(names), run, head
+        self._frozen, self._seconds = frozen, seconds
+        self._sent: dict[str, _Sent] = {}
+        self._claims: dict[int, str] = {}  # who a node without a name says that it is
+        self._nodes: dict[int, int] = {}  # agent: node
+        self._looked = -KNOWN_FOR
+
+    def roster(self) -> Collection[int]:
+        """The agents whose nodes are online."""
+        if time.monotonic() - self._looked < KNOWN_FOR:
+            return self._nodes
+        names: dict[str, int] = {}
+        nodes = list(self._grid.get_nodes())
+        strangers = [node.node_id for node in nodes if not node.name and node.node_id not in self._claims]
+        if strangers:
+            for node, answer in self.ask("query.hello", dict.fromkeys(strangers, RecordDict()), 60.0).items():
+                self._claims[node] = str(answer.get("agent", ""))
+        for node in nodes:
+            name = node.name or self._claims.get(node.node_id, "")
+            names.setdefault(name, node.node_id)
+        self._nodes = {number: names[name] for number, name in enumerate(self._names) if name in names}
+        self._looked = time.monotonic()
+        return self._nodes
+
+    def send(self, orders: Sequence[Order]) -> None:
+        """As messages to their nodes."""
+        now = time.monotonic()
+        self._sent = {message: sent for message, sent in self._sent.items() if sent.until > now}
+        messages = []
+        for order in orders:
+            tensors = {"particles": order.particles}
+            if self._frozen is not None:
+                tensors["frozen"] = self._frozen
+            if "site" in order.memory:  # what the server keeps for it is what another agent has handed over
+                tensors["handover"] = order.memory["site"]
+            head = ConfigRecord({"head": self._head(order).to_json()})
+            content = RecordDict({"order": head, "tensors": _arrays(tensors)})
+            messages.append(self._message(self._nodes[order.agent], "train.visit", content))
+        for order, message in zip(orders, self._push(messages), strict=True):
+            if message is not None:
+                self._sent[message] = _Sent(order, now + self._seconds)
+
+    def collect(self, seconds: float) -> Sequence[Answer | Failure]:
+        """Whatever has come, or the end of the time."""
+        end, pause = time.monotonic() + seconds, PAUSE
+        while True:
+            found = [self._read(reply) for reply in self._pull(self._sent)]
+            if found or (left := end - time.monotonic()) <= 0:
+                return found
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.2, LONGEST_PAUSE)
+
+    def settle(self, agent: int, applied: Applied | None) -> None:
+        """It is told with its next order."""
+
+    def kept(self) -> Mapping[int, Memory]:
+        """They remember for themselves."""
+        return {}
+
+    def ask(self, kind: str, what: Mapping[int, RecordDict], seconds: float) -> dict[int, dict[str, Any]]:
+        """Ask nodes something else; their answers, as far as they come in time."""
+        ids = self._push([self._message(node, kind, content) for node, content in what.items()])
+        asked = {message: node for message, node in zip(ids, what, strict=True) if message is not None}
+        found: dict[int, dict[str, Any]] = {}
+        end = time.monotonic() + seconds
+        while asked and time.monotonic() < end:
+            for reply in self._pull(asked):
+                node = asked.pop(reply.metadata.reply_to_message_id)
+                found[node] = _content(reply) if reply.has_content() else {"error": str(reply.error.reason)}
+            if asked:
+                time.sleep(PAUSE)
+        return found
+
+    def node_of(self, agent: int) -> int | None:
+        """The node of an agent, if it is online."""
+        self._looked = -KNOWN_FOR
+        self.roster()
+        return self._nodes.get(agent)
+
+    def _message(self, node: int, kind: str, content: RecordDict) -> Message:
+        return Message(content, node, kind, ttl=max(self._seconds, 60.0))
+
+    def _push(self, messages: list[Message]) -> list[str | None]:
+        return list(self._grid.push_messages(messages)) if messages else []
+
+    def _pull(self, ids: Iterable[str]) -> list[Message]:
+        ids = list(ids)
+        return list(self._grid.pull_messages(ids)) if ids else []
+
+    def _read(self, reply: Message) -> Answer | Failure:
+        """An answer, or why it is none. What an agent sends is not trusted."""
+        order = self._sent.pop(reply.metadata.reply_to_message_id).order
+
+        def fail(reason: str, diverged: bool = False) -> Failure:
+            return Failure(order.agent, order.round, reason, diverged)
+
+        if not reply.has_content():
+            self._looked = -KNOWN_FOR  # the node may be gone
+            return fail(f"Flower says: {reply.error.reason} (code {reply.error.code})")
+        content = _content(reply)
+        if isinstance(text := content.get("diverged"), str):
+            return fail(text[:1000], diverged=True)
+        if isinstance(text := content.get("error"), str):
+            return fail(text[:1000])
+        frame, text = content.get("frame"), content.get("reply")
+        if not isinstance(frame, bytes) or not isinstance(text, str) or len(text) > 10_000:
+            return fail("the answer has no frame")
+        try:
+            return Reply.model_validate_json(text).answer(frame, order, self._run)
+        except (ValidationError, PayloadError) as error:
+            return fail(str(error)[:300])
+
+
+def _content(reply: Message) -> dict[str, Any]:
+    found = reply.content.get("answer")
+    return dict(found) if isinstance(found, ConfigRecord) else {}
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    return ArrayRecord({name: Array(value.numpy()) for name, value in tensors.items()})

@@ -1,0 +1,47 @@
+"""Who a run is to its agents: RUN/flower.json. Where it is, the agents' data and memories are elsewhere."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedstein.errors import UserError
+from fedstein.runs.files import write
+
+__all__ = ["Identity", "load_identity", "new_identity", "save_identity"]
+
+
+class Identity(BaseModel):
+    """What an order says of the run that it comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    run: str = Field(pattern=r"^[0-9a-f]{32}$")
+    lineage: str = Field(pattern=r"^[0-9a-f]{32}$")  # of the model: an erasure goes on with its parent's
+    names: tuple[str, ...]  # of the agents, in the order of their numbers
+
+
+def new_identity(names: tuple[str, ...], lineage: str | None = None) -> Identity:
+    """Of a new run; of a new model if no lineage is given."""
+    return Identity(run=uuid.uuid4().hex, lineage=uuid.uuid4().hex if lineage is None else lineage, names=names)
+
+
+def save_identity(run: Path, identity: Identity) -> None:
+    """Write it into a run folder."""
+    write(run / "flower.json", identity.model_dump_json(indent=2).encode())
+
+
+def load_identity(run: Path) -> Identity | None:
+    """Of a run folder; None if it is not of a Flower federation."""
+    path = run / "flower.json"
+    if not path.is_file():
+        return None
+    try:
+        return Identity.model_validate(json.loads(path.read_bytes()))
+    except (OSError, ValueError, ValidationError, RecursionError) as error:
+        raise UserError(f"The file {path} is damaged: {str(error)[:200]}.") from None

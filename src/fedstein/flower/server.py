@@ -1,0 +1,148 @@
+"""The server's end: a ServerApp that trains in a run folder, or goes on with what is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.app.user_config import UserConfig
+from flwr.serverapp import Grid, ServerApp
+
+from fedstein.build import build_problem, check_particles, fit_config, load_features_of
+from fedstein.config import Config, load_config
+from fedstein.engines import Order, Patience, State, start
+from fedstein.engines.on_flower import Flower
+from fedstein.engines.wire import Head, head_of
+from fedstein.erasure.request import begin, complete, describe
+from fedstein.errors import UserError
+from fedstein.flower.identity import Identity, load_identity, new_identity, save_identity
+from fedstein.models import DenseStack
+from fedstein.problem import Metrics, Problem
+from fedstein.runs import RunFolder, load_run_config
+
+__all__ = ["serve", "server_app"]
+
+TOLD = ("refused", "missed", "failed", "ignored", "forgot", "confirmed", "unconfirmed", "damaged")
+
+
+def server_app(folder: Path) -> ServerApp:
+    """The ServerApp of the app in `folder`."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        serve(grid, context.run_config, folder)
+
+    return app
+
+
+def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
+    """Train in the run folder `run` until its rounds are done; go on if it is there already.
+
+    Every round is on disk before the next one begins: an agent that was told that its answer was applied must never
+    meet a server that does not know of it.
+    """
+    path = Path(str(settings["run"]))
+    patience = Patience(seconds=float(settings["deadline"]), retries=int(settings["retries"]))
+    if (path / "config.toml").is_file():
+        identity = load_identity(path)
+        if identity is None:
+            raise UserError(f"The run folder {path} is not of a Flower federation. Choose another 'run'.")
+        problem = _problem(load_run_config(path, careful=False), path)
+        run, state = RunFolder.resume(path)
+    else:
+        config = load_config(folder / "config.toml", str(settings["set"]).split())
+        config = config.model_copy(update={"recording": config.recording.model_copy(update={"checkpoint_every": 1})})
+        identity = new_identity(_names(str(settings["agents"]), config))
+        problem, state = _problem(config, None), None
+        run = RunFolder.create(path, config, problem.frozen)
+        save_identity(path, identity)
+    with run:
+        check_particles(path, run.config, problem, None if state is None else state.particles)
+        engine = Flower(grid, identity.names, identity.run, _heads(identity, run.config, problem), problem.frozen)
+        _work(run, problem, state, engine, patience)
+    if run.config.erasures:
+        _forgotten(path, identity, engine, patience.seconds)
+
+
+def _problem(config: Config, run: Path | None) -> Problem:
+    torch.set_num_threads(config.threads or torch.get_num_threads())
+    if config.method.central or config.data.name.startswith("synthetic"):
+        raise UserError("Between machines, the method must be federated and the data a classifier's.")
+    problem = build_problem(config, None if run is None else load_features_of(run), remote=True)
+    config.uplink.terms(config.method, problem.model.dim)
+    config.method.check(problem.prior)
+    config.schedule.pick(0, len(problem.present), config.seed)
+    if config.schedule.weights == "examples":
+        raise UserError(
+            "Between machines, 'schedule.weights' must be equal: the server does not know who has how much."
+        )
+    return problem
+
+
+def _names(given: str, config: Config) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in given.split(",") if name.strip())
+    if not names:  # a simulation
+        return tuple(f"agent-{number}" for number in range(config.data.agents))
+    if len(names) != config.data.agents or len(set(names)) != len(names):
+        raise UserError(f"The 'agents' must be {config.data.agents} different names (data.agents). Got {given!r}.")
+    return names
+
+
+def _heads(identity: Identity, config: Config, problem: Problem) -> Callable[[Order], Head]:
+    inputs, model = problem.raw_shape, problem.model
+    assert inputs is not None
+    assert isinstance(model, DenseStack)
+
+    def head(order: Order) -> Head:
+        about = {"run": identity.run, "lineage": identity.lineage, "name": identity.names[order.agent]}
+        return head_of(order, config, inputs, model.sizes[-1], **about)
+
+    return head
+
+
+def _work(run: RunFolder, problem: Problem, state: State | None, engine: Flower, patience: Patience) -> None:
+    config = run.config
+    if state is None and config.erasures:
+        state = begin(run, problem)
+    if state is None:
+        state = start(problem, config.method, config.seed)
+        run.save(state)
+    done = f"{state.round} of {config.rounds} rounds are done"
+    _say(f"{config.method.name}, {len(problem.present)} agents: {done}, in {run.path}")
+
+    def note(event: str, **about: Any) -> None:
+        run.note(event, **about)
+        if event in TOLD:
+            _say(f"{event}: " + ", ".join(f"{key} {value}" for key, value in about.items()))
+
+    trained = fit_config(config, [run, _Tell()], problem, state, note, engine, patience)
+    result = trained.summary(str(run.path), run.seconds, config.uplink.terms(config.method, problem.model.dim))
+    if config.erasures:
+        result = describe(run.path, result)
+    run.finish(result)
+
+
+class _Tell:
+    """A line for every evaluation."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def after_round(self, state: State, metrics: Metrics | None) -> None:
+        if metrics is not None and "accuracy" in metrics:
+            seconds = time.monotonic() - self._began
+            _say(f"round {state.round}: accuracy {metrics['accuracy']:.4f}, ECE {metrics['ece']:.4f}, {seconds:.1f} s")
+
+
+def _forgotten(path: Path, identity: Identity, engine: Flower, seconds: float) -> None:
+    """The model has forgotten: purge what the server has, and ask the agents to delete what they have."""
+    complete(path)
+
+
+def _say(text: str) -> None:
+    print(f"fedstein: {text}", flush=True)
