@@ -33,7 +33,7 @@ from fedstein.inference import GaussianPrior
 from fedstein.methods import DSVGD, BayesianMethod, FedAvg
 from fedstein.models import DenseStack, TorchModule
 from fedstein.problem import Metrics, Problem
-from fedstein.runs import load_particles, load_run_config, load_tensor
+from fedstein.runs import is_remote, load_particles, load_run_config, load_tensor
 from fedstein.streams import stream
 from fedstein.training import Trained, Watcher, fit
 
@@ -45,7 +45,7 @@ __all__ = [
     "load_features_of",
     "load_run",
     "network",
-    "own_examples",
+    "who_has_what",
 ]
 
 
@@ -101,7 +101,7 @@ def build_problem(
     """
     if config.data.name.startswith("synthetic"):
         return _checked(_synthetic(config))
-    agents, test, classes = _who_has_what(config, split, remote)
+    agents, test, classes = who_has_what(config, split, remote)
     raw, raw_test = test.x.shape[1:], test.x
     _refuse_giants(config, [raw.numel(), *config.model.hidden, classes])
     stack, prepare = network(config.model, raw, classes)
@@ -144,12 +144,9 @@ def network(
     return DenseStack(sizes[-2:], model.activation, model.precision), partial(whole.features, frozen)
 
 
-def own_examples(config: Config) -> list[Examples]:
-    """What each agent holds, as raw as it is."""
-    return _who_has_what(config, None, remote=False)[0]
-
-
-def _who_has_what(config: Config, split: str | None, remote: bool) -> tuple[list[Examples], Examples, int]:
+def who_has_what(
+    config: Config, split: str | None = None, remote: bool = False
+) -> tuple[list[Examples], Examples, int]:
     """The examples of each agent, what to evaluate on, and how many classes there are."""
     path = Path(config.data.path) if config.data.path else None
     if config.data.name == "folder":
@@ -214,7 +211,7 @@ def load_run(run: Path, split: str | None = None) -> tuple[Config, Problem, Tens
     config = load_run_config(run)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    problem = build_problem(config, load_features_of(run), split)
+    problem = build_problem(config, load_features_of(run), split, remote=is_remote(run))
     particles = load_particles(run)
     check_particles(run, config, problem, particles)
     return config, problem, particles

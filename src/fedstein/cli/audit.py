@@ -35,6 +35,9 @@ def audit(
     tier: Annotated[
         Tier, typer.Option(help="quick: three retrained models; full: five, and 16 shadow models.")
     ] = Tier.quick,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder with the agents' files, where the server does not have them.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare a run that forgot with models that never knew, and write RUN/audit/audit.json and audit.html."""
@@ -46,7 +49,7 @@ def audit(
         with Bar(rounds) as bar:
             yield bar
 
-    found = make_audit(run, tier.value, watch)
+    found = make_audit(run, tier.value, watch, data)
     page, written = write_audit(found)
     if json:
         print_json(found.table | {"report": str(page), "json": str(written)})

@@ -1,14 +1,17 @@
-"""`fedstein data list` and `fedstein data get`."""
+"""`fedstein data list`, `get` and `split`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from fedstein.build import who_has_what
 from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.data import SOURCES, find_fashion_mnist, get_fashion_mnist
+from fedstein.config import load_config
+from fedstein.data import SOURCES, find_fashion_mnist, get_fashion_mnist, save_examples
 from fedstein.errors import UserError, nearest
 
 __all__ = ["app"]
@@ -52,3 +55,29 @@ def get_source(
         print_json({"name": name, "path": None if place is None else str(place), "how": how})
     else:
         console.print(f"{name}: {place or 'ready'} ({how}{', verified' if place else ''})")
+
+
+@app.command("split")
+def split_source(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder: one file an agent, and test.npz.")],
+    config_file: Annotated[Path | None, typer.Option("--config", help="Settings; data and seed are used.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; repeat as needed.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write what each agent of a config would hold into a file of its own, to try agents on machines of their own."""
+    config = load_config(config_file, set_ or [])
+    if config.data.name.startswith("synthetic"):
+        raise UserError(f"The 'data.name' must be a classifier's. Got '{config.data.name}'.")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"The folder {folder} must be new or empty.")
+    agents, test, _ = who_has_what(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, examples in enumerate(agents):
+        save_examples(folder / f"agent-{number}.npz", examples)
+    save_examples(folder / "test.npz", test)
+    if json:
+        print_json({"folder": str(folder), "agents": [len(examples) for examples in agents], "test": len(test)})
+    else:
+        console.print(f"{len(agents)} agents and test.npz in {folder}: --set data.name=folder --set data.path={folder}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,26 @@ import typer
 from fedstein.cli.output import JsonOption, console, print_json
 from fedstein.cli.train import with_whole_paths
 from fedstein.config import load_config
+from fedstein.errors import UserError
 from fedstein.flower.app import write_app
+from fedstein.flower.keys import make_agent_key, make_certificates
+from fedstein.flower.node import Node, serve_node
+from fedstein.flower.trial import run_trial
 
 __all__ = ["app"]
+
+TRIAL = (
+    "data.name=digits",
+    "model.hidden=[]",
+    "threads=1",
+    "rounds=12",
+    "method.factor=linear",
+    "method.local_steps=10",
+    "schedule.agents_per_round=2",
+    "uplink.budget=2.0d",
+    "uplink.feedback=false",
+    "evaluation.every=4",
+)
 
 app = typer.Typer(no_args_is_help=True, help="The same run between machines, on Flower (docs/between-machines.md).")
 
@@ -42,3 +60,55 @@ def init(
     for file in files:
         console.print(f"Wrote {file}")
     console.print(f"Next: flwr run {folder} SUPERLINK --stream    (docs/between-machines.md)")
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go.")],
+    agents: Annotated[str, typer.Option(help="The agents' names with commas between them.")],
+    hosts: Annotated[str, typer.Option(help="Names and addresses of the server.")] = "localhost,127.0.0.1",
+    json: JsonOption = False,
+) -> None:
+    """Make certificates and keys for a trial: a CA, a server certificate, and a key pair for each agent."""
+    files = make_certificates(folder, [host.strip() for host in hosts.split(",") if host.strip()])
+    for name in (name.strip() for name in agents.split(",") if name.strip()):
+        files += make_agent_key(folder, name)
+    if json:
+        print_json({"files": [str(file) for file in files]})
+        return
+    for file in files:
+        console.print(f"Wrote {file}")
+
+
+@app.command()
+def node(
+    agent: Annotated[str, typer.Option(help="This agent's name.")],
+    data: Annotated[Path, typer.Option(help="Its own examples: an .npz with x and y.")],
+    state: Annotated[Path, typer.Option(help="A folder of its own, for what it remembers.")],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server's SuperLink listens.")],
+    ca: Annotated[Path | None, typer.Option(help="The CA that signed the server's certificate.")] = None,
+    key: Annotated[Path | None, typer.Option(help="This agent's private key.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for trials only.")] = False,
+) -> None:
+    """Take part as an agent: run a Flower SuperNode, and start it again whenever it ends."""
+    if insecure != (ca is None and key is None):
+        raise UserError("Give '--ca' and '--key', or say '--insecure'.")
+    serve_node(Node(agent, data, state, superlink, ca, key), lambda text: print(f"fedstein: {text}", file=sys.stderr))
+
+
+@app.command()
+def trial(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for everything.")],
+    agents: Annotated[str, typer.Option(help="The agents' names with commas between them.")] = "north,south,west",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; repeat as needed.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Try a whole federation on this machine: keys, SuperLink, agents, training, an erasure, an audit, a comparison."""
+    names = [name.strip() for name in agents.split(",") if name.strip()]
+    found = run_trial(folder, names, [*TRIAL, *(set_ or [])], lambda text: None if json else console.print(text))
+    if json:
+        print_json(found)
+    if not found["same"]:
+        raise UserError("The federation has not the same particles as one process.")

@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from fedstein.build import build_problem
 from fedstein.cli.output import JsonOption, console, print_json
 from fedstein.cli.train import RayOption, VisitsOption, engine_on, prepare, work
 from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run
 from fedstein.errors import UserError
+from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
+from fedstein.flower.launch import run_app
 
 __all__ = ["agent_list", "forget"]
 
@@ -35,7 +38,7 @@ class Who(StrEnum):
 
 def forget(
     run: Annotated[Path, typer.Argument(help="The run folder that is to forget.")],
-    agents: Annotated[str, typer.Option(help="Who asked to be forgotten, for instance 2,3.")],
+    agents: Annotated[str, typer.Option(help="Who asked to be forgotten: 2,3, or names in a Flower federation.")],
     method: Annotated[How, typer.Option(help="How.")] = How.take_back,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; RUN-without-2-3 if left out.")] = None,
     by: Annotated[
@@ -61,6 +64,10 @@ def forget(
     ] = None,
     ray: RayOption = None,
     workers: VisitsOption = None,
+    flower: Annotated[
+        Path | None, typer.Option(metavar="APP", help="The app of a Flower federation: its agents do it.")
+    ] = None,
+    superlink: Annotated[str | None, typer.Option(help="With --flower: which SuperLink of Flower's config.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Forget agents: a new run folder without them, and nothing left of them in the old one.
@@ -68,7 +75,14 @@ def forget(
     The request is on disk before anything else is done. After any stop, the same command (or 'fedstein resume NEW')
     goes on; once it is done, it prints the same again.
     """
-    who = agent_list(agents)
+    identity = load_identity(run)
+    if (identity is None) != (flower is None) or (superlink is not None and flower is None):
+        raise UserError(
+            f"The '--flower' must name the app of the federation: the agents of run '{run}' are elsewhere."
+            if identity is not None
+            else f"The '--flower' and '--superlink' are for runs of a Flower federation. The run '{run}' is none."
+        )
+    who = agent_list(agents) if identity is None else _by_name(agents, identity)
     out = run.resolve().with_name(f"{run.resolve().name}-without-{'-'.join(map(str, who))}") if out is None else out
     request = ask(
         run,
@@ -85,6 +99,10 @@ def forget(
     )
     if not json:
         console.print(_acknowledge(request))
+    if flower is not None:
+        assert identity is not None
+        _in_federation(request, identity, flower, superlink, json)
+        return
     if is_done(request.out):
         complete(request.out)
         if json:
@@ -100,6 +118,47 @@ def forget(
             tell = work(folder, problem, state, report=False, json=json, engine=engine)
     complete(request.out)
     tell()
+
+
+def _in_federation(request: Request, identity: Identity, app: Path, superlink: str | None, json: bool) -> None:
+    """The rounds are the federation's: make the run folder, and let Flower run the app in it."""
+    if not is_done(request.out) or set(request.erasure.agents) - confirmed(request.out):
+        problem = build_problem(request.config, frozen_network(request), remote=True)
+        open_run(request, problem)[0].close()
+        if load_identity(request.out) is None:
+            lineage = None if request.erasure.method == "retrain" else identity.lineage
+            save_identity(request.out, new_identity(identity.names, lineage))
+        run_app(app, superlink, {"run": str(request.out)}, quiet=json)
+    if not is_done(request.out):
+        raise UserError(
+            f"The federation has not finished the erasure: look at what its server said. The request is on disk, and "
+            f"the same command goes on in {request.out}."
+        )
+    result = _result_of(request.out) | {
+        "confirmed": sorted(confirmed(request.out)),
+        "unconfirmed": sorted(set(request.erasure.agents) - confirmed(request.out)),
+    }
+    if json:
+        print_json(result)
+        return
+    for agent in result["unconfirmed"]:
+        console.print(
+            f"Agent {identity.names[agent]} has not yet said that it deleted what it knew: the same command asks again."
+        )
+    console.print(f"It is done: {request.out}\nNext:       fedstein audit {request.out} --data FOLDER")
+
+
+def _by_name(text: str, identity: Identity) -> list[int]:
+    """The agents in a list of names or numbers."""
+    found = []
+    for part in (part.strip() for part in text.split(",")):
+        if part in identity.names:
+            found.append(identity.names.index(part))
+        elif part.isdecimal() and int(part) < len(identity.names):
+            found.append(int(part))
+        else:
+            raise UserError(f"The '--agents' must be among {', '.join(identity.names)}. Got {part!r} instead.")
+    return sorted(found)
 
 
 def _result_of(run: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class _Asked:
     order: Order
     next: float  # when it is to be sent; infinite once it was
     tries: int = 0
+    waited_for: bool = False
     reason: str = "it could not be reached"
 
 
@@ -62,6 +63,9 @@ def gather(
             elif asked.order.agent in absent:
                 miss(asked.order.agent)
             else:
+                if not asked.waited_for:
+                    note("waiting", round=asked.order.round + 1, agent=asked.order.agent, reason=asked.reason)
+                asked.waited_for = True
                 asked.next = now + patience.pause
         engine.send([asked.order for asked in due if asked.next == float("inf")])
 

@@ -65,5 +65,6 @@ class Memories(Mapping[int, Memory]):
         return Memories({agent: kept for agent, kept in self.kept.items() if agent not in gone})
 
     def put(self, changed: Mapping[int, Memory]) -> Memories:
-        """These memories with some changed."""
-        return Memories({**self.kept, **{agent: Kept(memory) for agent, memory in changed.items()}})
+        """These memories with some changed; an empty one is none."""
+        kept = {agent: one for agent, one in self.kept.items() if agent not in changed}
+        return Memories(kept | {agent: Kept(memory) for agent, memory in changed.items() if memory})

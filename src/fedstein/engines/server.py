@@ -75,6 +75,7 @@ def rounds(
     escrow: bool = False,
     engine: Engine | None = None,
     patience: Patience = Patience(),  # noqa: B008  (frozen)
+    absent: set[int] | None = None,
 ) -> Iterator[State]:
     """Go on from `state`, round after round, without end.
 
@@ -90,6 +91,7 @@ def rounds(
         escrow: the server keeps the sum of what it applied of each agent.
         engine: carries the messages; every agent in this process if None.
         patience: how long a round waits.
+        absent: agents that did not answer when they were last asked, which nobody waits for; kept up to date.
 
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
@@ -101,7 +103,7 @@ def rounds(
     present = everyone if among is None else list(among)
     first = start(problem, method, seed).particles if uplink is not None and uplink.informed else None
     terms = Terms(method, seed, uplink, first)
-    absent: set[int] = set()  # agents that did not answer when they were last asked
+    absent = set() if absent is None else absent
     while True:
         round, particles, memories = state.round, state.particles, state.memories
         picked = [present[place] for place in schedule.pick(round, len(present), seed)]

@@ -124,8 +124,10 @@ class Model:
         return self.state.particles
 
 
-def audit(run: Path, tier: str, watch: Watch) -> Audit:
+def audit(run: Path, tier: str, watch: Watch, data: Path | None = None) -> Audit:
     """Audit a run folder that `fedstein forget` has made.
+
+    `data` is the folder with the agents' files, where the server does not have them.
 
     Raises:
         UserError: it forgot nothing, or is not finished.
@@ -137,6 +139,10 @@ def audit(run: Path, tier: str, watch: Watch) -> Audit:
         raise UserError(f"The erasure in run '{run}' is not finished. Go on with 'fedstein resume {run}'.")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    if data is not None:
+        if config.data.name != "folder":
+            raise UserError(f"The '--data' is for runs with data.name = 'folder'. This one has '{config.data.name}'.")
+        config = config.model_copy(update={"data": config.data.model_copy(update={"path": str(data.resolve())})})
     problem = build_problem(config, load_features_of(run))
     checkpoint, particles = load_checkpoint(run)
     check_particles(run, config, problem, particles)

@@ -35,6 +35,7 @@ from fedstein.runs import (
     erasures_of,
     hold,
     is_half_made,
+    is_remote,
     load_checkpoint,
     load_run_config,
     purge,
@@ -109,7 +110,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
         checkpoint, particles = load_checkpoint(parent)
         state = checkpoint.state()
         old = load_run_config(parent)
-        problem = build_problem(old, load_features_of(parent))
+        problem = build_problem(old, load_features_of(parent), remote=is_remote(parent))
         check_particles(parent, old, problem, particles)
         config = plan_erasure(
             old,

@@ -73,7 +73,7 @@ def plan_erasure(
             )
     if by is None:
         by = "server" if method == "take-back" and config.recording.escrow else "agent"
-    _refuse_method(config, state, agents, method, by)
+    _refuse_method(config, problem, state, agents, method, by)
     _refuse_options(method, by, rounds, repair, handover, guarded)
     start = 0 if method == "retrain" else state.round
     if rounds is None:
@@ -145,7 +145,8 @@ def erasure_rounds(
     """The rounds of the newest erasure of a config, from `state` on, and repair without end after that."""
     erasure = config.erasures[-1]
     uplink = config.uplink.terms(config.method, problem.model.dim)
-    go_on = partial(rounds, problem, seed=config.seed, note=note, engine=engine, patience=patience)
+    absent: set[int] = set()
+    go_on = partial(rounds, problem, seed=config.seed, note=note, engine=engine, patience=patience, absent=absent)
     if state.round - erasure.start < erasure.rounds:
         forgetting = _forgetting(config.method, erasure)
         # What is left of a site is the error-feedback memory of its taking back: a second one would count it twice.
@@ -223,7 +224,9 @@ def _refuse_agents(config: Config, problem: Problem, agents: tuple[int, ...]) ->
         )
 
 
-def _refuse_method(config: Config, state: State, agents: Sequence[int], method: Forgetting, by: Side) -> None:
+def _refuse_method(
+    config: Config, problem: Problem, state: State, agents: Sequence[int], method: Forgetting, by: Side
+) -> None:
     """Say why a run cannot forget in this way."""
     if method == "retrain":
         return
@@ -242,6 +245,8 @@ def _refuse_method(config: Config, state: State, agents: Sequence[int], method: 
             f"The '--method' take-back needs a run with method.factor = 'linear': its sites say what each agent has "
             f"changed. This run has '{config.method.factor}' factors. Use forget-svgd or retrain."
         )
+    if problem.remote and by == "agent":
+        return  # only the agent knows whether its site is there
     key, place = (ESCROW, "the server's escrow") if by == "server" else ("site", "the agent's site")
     for agent in agents:
         memory = state.memories.get(agent, {})  # empty: it never took part, and there is nothing to take back

@@ -108,10 +108,10 @@ def _from_file(path: Path, changed: int, inputs: tuple[int, ...], classes: int) 
 @lru_cache(maxsize=1)
 def _partition(config: Path, overrides: str) -> Any:
     """Simulated agents: what the config gives each of them."""
-    from fedstein.build import own_examples
+    from fedstein.build import who_has_what
     from fedstein.config import load_config
 
-    return own_examples(load_config(config, overrides.split()))
+    return who_has_what(load_config(config, overrides.split()))[0]
 
 
 def _part(message: Message, name: str) -> ConfigRecord:

@@ -10,9 +10,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedstein.errors import UserError
+from fedstein.runs import read_journal
 from fedstein.runs.files import write
 
-__all__ = ["Identity", "load_identity", "new_identity", "save_identity"]
+__all__ = ["Identity", "confirmed", "load_identity", "new_identity", "save_identity"]
 
 
 class Identity(BaseModel):
@@ -45,3 +46,9 @@ def load_identity(run: Path) -> Identity | None:
         return Identity.model_validate(json.loads(path.read_bytes()))
     except (OSError, ValueError, ValidationError, RecursionError) as error:
         raise UserError(f"The file {path} is damaged: {str(error)[:200]}.") from None
+
+
+def confirmed(run: Path) -> set[int]:
+    """The agents that have said that they deleted what they knew."""
+    events = [event for event in read_journal(run) if event["event"] == "confirmed"]
+    return {event["agent"] for event in events if isinstance(event.get("agent"), int)}

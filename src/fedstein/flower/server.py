@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.app.user_config import UserConfig
 from flwr.serverapp import Grid, ServerApp
 
@@ -19,14 +19,14 @@ from fedstein.engines.on_flower import Flower
 from fedstein.engines.wire import Head, head_of
 from fedstein.erasure.request import begin, complete, describe
 from fedstein.errors import UserError
-from fedstein.flower.identity import Identity, load_identity, new_identity, save_identity
+from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
 from fedstein.models import DenseStack
 from fedstein.problem import Metrics, Problem
-from fedstein.runs import RunFolder, load_run_config
+from fedstein.runs import RunFolder, hold, load_run_config
 
 __all__ = ["serve", "server_app"]
 
-TOLD = ("refused", "missed", "failed", "ignored", "forgot", "confirmed", "unconfirmed", "damaged")
+TOLD = ("waiting", "refused", "missed", "failed", "ignored", "forgot", "confirmed", "unconfirmed", "damaged")
 
 
 def server_app(folder: Path) -> ServerApp:
@@ -140,8 +140,30 @@ class _Tell:
 
 
 def _forgotten(path: Path, identity: Identity, engine: Flower, seconds: float) -> None:
-    """The model has forgotten: purge what the server has, and ask the agents to delete what they have."""
+    """The model has forgotten: purge what the server has, and ask the agents to delete what they have.
+
+    An agent that cannot be reached blocks nobody: it is asked again whenever this run is gone on with.
+    """
+    erasure = load_run_config(path, careful=False).erasures[-1]
+    before = load_identity(Path(erasure.parent)) or identity
     complete(path)
+    # A model that is trained anew has another lineage: of the old one nobody needs anything any more.
+    leaving = erasure.agents if before.lineage == identity.lineage else range(len(identity.names))
+    for agent in sorted(set(leaving) - confirmed(path)):
+        name, node = identity.names[agent], engine.node_of(agent)
+        answer: dict[str, Any] = {"error": "it could not be reached"}
+        if node is not None:
+            asked = RecordDict({"purge": ConfigRecord({"agent": name, "lineage": before.lineage})})
+            answer = engine.ask("train.purge", {node: asked}, min(seconds, 120.0)).get(node, answer)
+        with hold(path) as journal:
+            if isinstance(answer.get("purged"), int):
+                journal.note("confirmed", agent=agent, name=name, files=answer["purged"])
+                _say(f"confirmed: agent {name} has deleted what it knew ({answer['purged']} files)")
+            else:
+                reason = str(answer.get("error"))[:300]
+                journal.note("unconfirmed", agent=agent, name=name, reason=reason)
+                _say(f"unconfirmed: agent {name} has not said that it deleted what it knew: {reason}")
+            journal.sync()
 
 
 def _say(text: str) -> None:

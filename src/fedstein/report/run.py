@@ -388,6 +388,9 @@ def _range(values: Sequence[float]) -> str:
 
 def _agents(page: Page, config: Config, problem: Problem, particles: Tensor, story: _Story) -> None:
     agents = problem.agents
+    if problem.remote:
+        _remote_agents(page, problem, story)
+        return
     page.section(
         "Agents",
         f"Accuracy and NLL are of the final particles, on up to {MOST_EXAMPLES:,} of each agent's own examples.",
@@ -415,6 +418,16 @@ def _agents(page: Page, config: Config, problem: Problem, particles: Tensor, sto
         page.add('<p class="note">This method is central: it pools the data of all agents, as one agent 0.</p>')
     if len(agents) > MOST_AGENTS:
         page.add(f'<p class="note">The first {MOST_AGENTS} of {len(agents):,} agents.</p>')
+
+
+def _remote_agents(page: Page, problem: Problem, story: _Story) -> None:
+    page.section("Agents", "Their data is with them: only what they have sent is known here.")
+    rows = []
+    for agent in range(min(len(problem.agents), MOST_AGENTS)):
+        seen = story.agents.get(agent, _Agent())
+        name = f"{agent}, erased" if agent in problem.erased else agent
+        rows.append([name, f"{seen.visits:,}", human_bytes(seen.bits), seen.refused])
+    page.add(table(["agent", "visits", "sent up", "refused"], rows))
 
 
 def _mix(labels: Tensor, names: list[str]) -> Raw:

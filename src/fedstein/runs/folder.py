@@ -53,6 +53,7 @@ __all__ = [
     "in_use",
     "is_half_made",
     "is_metrics",
+    "is_remote",
     "load_checkpoint",
     "load_particles",
     "load_run_config",
@@ -513,6 +514,11 @@ def in_use(path: Path) -> bool:
         return False
     finally:
         os.close(lock)
+
+
+def is_remote(run: Path) -> bool:
+    """Whether the agents of a run have their data and memories on machines of their own."""
+    return (run / "flower.json").is_file()
 
 
 def is_half_made(path: Path) -> bool:

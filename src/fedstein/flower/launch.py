@@ -1,0 +1,51 @@
+"""Starting Flower's own commands: never with its telemetry or its look for updates."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedstein.errors import UserError
+
+__all__ = ["command", "environment", "free_port", "run_app"]
+
+SWITCHES = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """For every process of Flower that is started from here; it finds the commands of this environment first."""
+    here = str(Path(sys.executable).parent)
+    return {**os.environ, **SWITCHES, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}", **(more or {})}
+
+
+def command(name: str) -> str:
+    """The path of one of Flower's commands."""
+    found = shutil.which(name, path=environment()["PATH"])
+    if found is None:
+        raise UserError(f"The command '{name}' is not there: pip install 'fedstein[flower]'.")
+    return found
+
+
+def run_app(app: Path, superlink: str | None, settings: Mapping[str, str], quiet: bool) -> int:
+    """`flwr run`, until it ends; what the run says goes to stderr unless `quiet`."""
+    given = [f'{key}="{value}"' for key, value in settings.items()]
+    words = [command("flwr"), "run", str(app), *([superlink] if superlink else []), "--stream"]
+    words += ["--run-config", " ".join(given)]
+    output = subprocess.DEVNULL if quiet else sys.stderr
+    return subprocess.run(words, env=environment(), stdout=output, stderr=output, check=False).returncode
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
