@@ -154,7 +154,7 @@ def _settled(folder: Path, record: _Record, head: Head, model: DenseStack, data:
     order = before.order(model, kept["particles"], memory)
     visit = visit_of(order, model, before.gaussian, data)
     applied = Applied(*head.applied) if head.applied is not None and head.applied[0] == before.round else None
-    return settle(Waiting(order, visit, kept["wish"], kept["arrives"]), applied), before.round
+    return settle(Waiting(order, visit, kept["wish"], kept.get("arrives", kept["wish"])), applied), before.round
 
 
 def _keep(
@@ -167,7 +167,9 @@ def _keep(
     waiting: Waiting,
 ) -> None:
     number = record.number + 1
-    found = {"particles": waiting.order.particles, "wish": waiting.wish, "arrives": waiting.arrives}
+    found = {"particles": waiting.order.particles, "wish": waiting.wish}
+    if waiting.arrives is not waiting.wish:  # without a budget all of it arrives
+        found["arrives"] = waiting.arrives
     new = _Record(
         agent=record.agent,
         number=number,

@@ -282,7 +282,7 @@ def _leftovers(found: Audit) -> None:
     found.check("purged", float(len(left)), 0.0, status, note)
 
 
-_RECORDS = {"config.toml", "environment.json", "metrics.jsonl", "journal.jsonl", "result.json", "lock"}
+_RECORDS = {"config.toml", "environment.json", "metrics.jsonl", "journal.jsonl", "result.json", "lock", "flower.json"}
 
 
 def _belongs(place: Path, parts: tuple[str, ...], config: Config, model: bool) -> bool:

@@ -1,0 +1,409 @@
+"""Every engine does the same: the same particles, the same bills, bit for bit; and faults leave both ends in step."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedstein.build import build_problem
+from fedstein.config import make_config
+from fedstein.engines import ESCROW, Answer, Failure, Local, Order, Patience, Terms, rounds, start
+from fedstein.engines.home import _load, _read, purge_home, visit_from_home
+from fedstein.engines.on_ray import Rays, on_ray
+from fedstein.engines.wire import Reply, head_of, read_head
+from fedstein.erasure.rounds import erasure_rounds, first_state, plan_erasure
+from fedstein.errors import DivergedError, UserError
+
+BASE = (
+    "data.name=digits",
+    "data.agents=4",
+    "data.examples=40",
+    "model.hidden=[]",
+    "threads=1",
+    "method.particles=3",
+    "method.local_steps=2",
+    "rounds=9",
+)
+SETTINGS = {
+    "flat": ("uplink.budget=1.0d",),
+    "plain": (),
+    "linear": ("method.factor=linear", "uplink.budget=2.0d", "uplink.feedback=true", "schedule.agents_per_round=3"),
+    "kde": ("method.factor=kde", "method.distil_steps=3", "uplink.budget=2.0d", "schedule.agents_per_round=2"),
+    "informed": (
+        "uplink.budget=1.0d",
+        "uplink.feedback=true",
+        "uplink.positions=informed",
+        "uplink.entries=adaptive",
+        "uplink.common=true",
+    ),
+    "fedavg": ("method.name=fedavg", "method.particles=1", "uplink.budget=1.0d", "schedule.order=random"),
+    "dsgld": ("method.name=dsgld", "method.step_size=1e-6", "uplink.budget=2.0d", "schedule.agents_per_round=2"),
+}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::FutureWarning:ray", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+IMPATIENT = Patience(seconds=5.0, retries=1, pause=0.0)
+
+
+RUN, LINEAGE = "a" * 32, "b" * 32
+
+
+class Homes:
+    """Agents that remember for themselves, in one process: all of the Flower engine but Flower.
+
+    Orders and answers go through the same forms as over a network, and each agent has a folder of its own.
+    """
+
+    agents_remember = True
+
+    def __init__(self, problem, state, config=None, run=RUN, lineage=LINEAGE):
+        self.problem, self.state, self.run, self.lineage = problem, state, run, lineage
+        self.config = make_config() if config is None else config
+        self.answers = []
+        self.here = set(range(len(problem.agents)))
+
+    def roster(self):
+        return self.here
+
+    def send(self, orders):
+        for order in orders:
+            self.answers += self.deliver(order)
+
+    def deliver(self, order):
+        """One order reaches its agent; what comes back. Tests make this a bad network."""
+        return [self.visit(order)]
+
+    def visit(self, order):
+        name = f"agent-{order.agent}"
+        data = self.problem.agents[order.agent]
+        head = head_of(
+            order,
+            self.config,
+            data.x.shape[1:],
+            self.problem.model.sizes[-1],
+            run=self.run,
+            lineage=self.lineage,
+            name=name,
+        )
+        handover = order.memory.get("site")
+        try:
+            found = visit_from_home(
+                self.state / name,
+                read_head(head.to_json()),
+                order.particles.clone(),
+                lambda model, prepare: data,
+                handover=None if handover is None else handover.clone(),
+            )
+        except DivergedError as error:
+            return Failure(order.agent, order.round, str(error), diverged=True)
+        except UserError as error:
+            return Failure(order.agent, order.round, str(error))
+        reply = Reply.model_validate_json(Reply.of(found, self.run).model_dump_json())
+        return reply.answer(found.frame, order, self.run)
+
+    def collect(self, seconds):
+        found, self.answers = self.answers, []
+        return found
+
+    def settle(self, agent, applied):
+        pass
+
+    def kept(self):
+        return {}
+
+
+def states(config, problem, count, engine=None, state=None, **more):
+    state = start(problem, config.method, config.seed) if state is None else state
+    uplink = config.uplink.terms(config.method, problem.model.dim)
+    run = rounds(problem, config.method, config.schedule, config.seed, state, uplink, engine=engine, **more)
+    return list(islice(run, count))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with on_ray("local", 2) as ray:
+        yield ray
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_agents_that_remember_for_themselves_give_the_same_bits(name, tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS[name]])
+    problem = build_problem(config)
+    here = states(config, problem, 9)
+    there = states(config, problem, 9, Homes(problem, tmp_path, config))
+    for one, other in zip(here, there, strict=True):
+        assert torch.equal(one.particles, other.particles)
+        assert one.uploads == other.uploads
+        assert one.frames == other.frames
+        assert one.totals == other.totals
+    assert not other.memories  # the server knows nothing of what they remember
+
+
+@pytest.mark.parametrize("name", ["linear", "kde", "informed"])
+def test_ray_gives_the_same_bits(name, cluster):
+    config = make_config(overrides=[*BASE, *SETTINGS[name]])
+    problem = build_problem(config)
+    engine = Rays(cluster, partial(build_problem, config), len(problem.agents), actors=2)
+    here, there = states(config, problem, 6), states(config, problem, 6, engine)
+    for one, other in zip(here, there, strict=True):
+        assert torch.equal(one.particles, other.particles)
+        assert one.uploads == other.uploads
+        assert one.memories.keys() == other.memories.keys()
+        for agent in one.memories:
+            assert one.memories[agent].keys() == other.memories[agent].keys()
+            assert all(torch.equal(value, other.memories[agent][key]) for key, value in one.memories[agent].items())
+
+
+def test_a_ray_actor_that_is_killed_takes_nothing_with_it(cluster):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    engine = Rays(cluster, partial(build_problem, config), len(problem.agents), actors=2)
+    notes = []
+    more = {"engine": engine, "note": lambda event, **about: notes.append(event), "patience": Patience(60.0, 5, 0.1)}
+    found = states(config, problem, 2, **more)
+    for actor in engine._actors:
+        cluster.kill(actor, no_restart=False)
+    found += states(config, problem, 4, state=found[-1], **more)
+    assert torch.equal(found[-1].particles, states(config, problem, 6)[-1].particles)
+
+
+def test_what_an_actor_raises_ends_the_run(cluster):
+    config = make_config(overrides=[*BASE, "method.step=gradient", "method.step_size=1e29"])
+    problem = build_problem(config)
+    engine = Rays(cluster, partial(build_problem, config), len(problem.agents), actors=1)
+    with pytest.raises(DivergedError, match="no longer finite: round"):
+        states(config, problem, 9, engine)
+
+
+@pytest.mark.parametrize("handover", [True, False])
+@pytest.mark.parametrize("method", ["take-back", "forget-svgd"])
+def test_an_erasure_gives_the_same_bits(method, handover, tmp_path):
+    if method == "forget-svgd" and not handover:
+        pytest.skip("nothing is handed over")
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    here, there = states(config, problem, 9)[-1], states(config, problem, 9, engine)[-1]
+    more = {"by": "agent", "rounds": 4, "repair": 3, "handover": handover}
+    plan = plan_erasure(config, problem, here, [1], method, **more)
+    problem = replace(problem, erased=(1,))
+    engine.problem, engine.run = problem, "c" * 32
+    one = list(islice(erasure_rounds(problem, plan, first_state(here, problem, plan)), 7))
+    other = list(islice(erasure_rounds(problem, plan, first_state(there, problem, plan), engine=engine), 7))
+    for a, b in zip(one, other, strict=True):
+        assert torch.equal(a.particles, b.particles)
+    # Whoever has visited since has got its share, and the server does not keep it any longer.
+    seen = {upload.agent for state in other[4:] for upload in state.uploads}
+    assert not seen & set(other[-1].memories)
+
+
+def test_a_server_that_is_killed_in_any_round_goes_on_as_if_it_had_not_been(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    whole = states(config, problem, 8)
+    state = None
+    for round in range(8):
+        engine = Homes(problem, tmp_path, config)
+        # Its agents have answered, and it is killed before it has noted that: nobody hears of the answers again.
+        states(config, problem, 1, engine, state)
+        state = states(config, problem, 1, Homes(problem, tmp_path, config), state)[-1]
+        assert torch.equal(state.particles, whole[round].particles)
+
+
+class BadNetwork(Homes):
+    """Loses orders and answers, delivers answers late or twice, and damages frames."""
+
+    def __init__(self, *args, chance, **more):
+        super().__init__(*args, **more)
+        self.chance, self.late = chance, []
+
+    def deliver(self, order):
+        kind = self.chance.choices(["well", "lost", "answer lost", "late", "twice", "garbage", "error"], [6, *[1] * 6])[
+            0
+        ]
+        if kind == "lost":
+            return [Failure(order.agent, order.round, "lost on the way")]
+        if kind == "error":
+            return [Failure(order.agent, order.round, "the agent's process has died")]
+        found = self.visit(order)
+        late, self.late = self.late, []
+        if kind == "answer lost":
+            return [*late, Failure(order.agent, order.round, "its answer was lost")]
+        if kind == "late":
+            self.late = [found]
+            return [*late, Failure(order.agent, order.round, "too late")]
+        if kind == "garbage" and isinstance(found, Answer):
+            found = replace(found, frame=self.chance.randbytes(len(found.frame) + self.chance.randrange(-3, 40)))
+        return [*late, found, found] if kind == "twice" else [*late, found]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), several=st.booleans(), feedback=st.booleans())
+def test_whatever_happens_both_ends_agree_on_what_was_applied(seed, several, feedback, tmp_path_factory):
+    more = ("method.factor=linear", "uplink.budget=2.0d", f"uplink.feedback={str(feedback).lower()}")
+    config = make_config(overrides=[*BASE, *more, f"schedule.agents_per_round={3 if several else 1}"])
+    problem = build_problem(config)
+    folder = tmp_path_factory.mktemp("agents")
+    chance = random.Random(seed)
+    engine = BadNetwork(problem, folder, config, chance=chance)
+    state = None
+    for _ in range(8):
+        state = states(config, problem, 1, engine, state, escrow=True, patience=IMPATIENT)[-1]
+        if chance.random() < 0.2:
+            engine = BadNetwork(problem, folder, config, chance=chance)  # the server is started again
+    first = start(problem, config.method, config.seed).particles
+    applied = {agent: memory[ESCROW] for agent, memory in state.memories.items()}
+    torch.testing.assert_close(state.particles - first, sum(applied.values(), torch.zeros_like(first)))
+    # With one more order over a good network each agent learns what became of its last answer, and settles.
+    good = Homes(problem, folder, config)
+    for agent in range(4):
+        uplink = config.uplink.terms(config.method, problem.model.dim)
+        run = rounds(problem, config.method, config.schedule, config.seed, state, uplink, engine=good, among=[agent])
+        if several:
+            break
+        next(run)
+        record = _read(folder / f"agent-{agent}" / LINEAGE, f"agent-{agent}")
+        site = _load(folder / f"agent-{agent}" / LINEAGE, "memory", record.number, record.memory).get("site")
+        if agent in applied and applied[agent].any():
+            torch.testing.assert_close(site, applied[agent] * problem.prior.precision)
+        else:
+            assert site is None or not site.any()
+
+
+def test_the_rounds_go_on_without_an_agent_that_is_gone(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    engine.here = {0, 2, 3}
+    notes = []
+    found = states(
+        config,
+        problem,
+        4,
+        engine,
+        note=lambda event, **about: notes.append((event, about.get("agent"))),
+        patience=Patience(0.3, 0, 0.05),
+    )
+    assert notes.count(("waiting", 1)) == 1  # once, with patience; after that nobody waits for it
+    assert notes.count(("missed", 1)) == 3
+    assert {upload.agent for state in found for upload in state.uploads} == {0, 2, 3}
+    engine.here = {0, 1, 2, 3}
+    later = states(config, problem, 4, engine, found[-1])
+    assert any(upload.agent == 1 for state in later for upload in state.uploads)
+
+
+def test_an_agent_that_fails_is_asked_again(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    failing = Homes(problem, tmp_path, config)
+    asked = []
+
+    def deliver(order):
+        asked.append((order.round, order.agent))
+        if asked.count((order.round, order.agent)) < 3:
+            return [Failure(order.agent, order.round, "not now")]
+        return [failing.visit(order)]
+
+    failing.deliver = deliver
+    found = states(config, problem, 4, failing, patience=Patience(20.0, 2, 0.0))
+    assert torch.equal(found[-1].particles, states(config, problem, 4)[-1].particles)
+    assert len(asked) == 3 * 12
+
+
+class Stranger(Homes):
+    """Answers that nobody has asked for."""
+
+    def collect(self, seconds):
+        found = super().collect(seconds)
+        return [replace(one, round=one.round + 1) for one in found] + [replace(one, agent=99) for one in found] + found
+
+
+def test_answers_of_other_rounds_and_agents_are_ignored(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    found = states(config, problem, 4, Stranger(problem, tmp_path, config))
+    assert torch.equal(found[-1].particles, states(config, problem, 4)[-1].particles)
+
+
+def order_of(config, problem, round=0):
+    uplink = config.uplink.terms(config.method, problem.model.dim)
+    state = start(problem, config.method, 0)
+    return Order(0, round, Terms(config.method, 0, uplink), state.particles, 4, (1.0,))
+
+
+def test_a_forgotten_agent_has_nothing_left_and_says_so(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    assert isinstance(engine.visit(order_of(config, problem)), Answer)
+    home = tmp_path / "agent-0" / LINEAGE
+    assert {file.suffix for file in home.iterdir()} == {".json", ".safetensors", ""}
+    assert purge_home(tmp_path / "agent-0", LINEAGE, "agent-0") == 1
+    assert sorted(file.name for file in home.iterdir()) == ["home.json", "lock"]
+    refused = engine.visit(order_of(config, problem, 5))
+    assert isinstance(refused, Failure)
+    assert "was forgotten" in refused.reason
+    assert purge_home(tmp_path / "agent-0", LINEAGE, "agent-0") == 0
+
+
+def test_an_agent_refuses_what_it_cannot_follow(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    for round in (0, 4, 8):
+        assert isinstance(engine.visit(order_of(config, problem, round)), Answer)
+    assert "lost its newest checkpoints" in engine.visit(order_of(config, problem, 4)).reason
+    assert isinstance(engine.visit(order_of(config, problem, 8)), Answer)  # the same again is no harm
+    (tmp_path / "agent-0" / LINEAGE / "home.json").write_text('{"version": 1, "agent": "agent-7"}')
+    assert "is of agent 'agent-7'" in engine.visit(order_of(config, problem, 9)).reason
+    (tmp_path / "agent-0" / LINEAGE / "home.json").write_text("[" * 100_000)
+    assert "is damaged" in engine.visit(order_of(config, problem, 9)).reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lineage": "../../etc"},
+        {"lineage": "B" * 32},
+        {"version": 2},
+        {"method": {"name": "os.system"}},
+        {"method": {"name": "dsvgd", "particles": -1}},
+        {"model": {"features": "/etc/passwd"}},
+        {"shares": [float("nan")]},
+        {"shares": [7.0]},
+        {"threads": 10**9},
+        {"more": 1},
+        {"round": -1},
+    ],
+)
+def test_a_hostile_order_is_refused(change):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    head = head_of(order_of(config, problem), config, torch.Size([1, 8, 8]), 10, run=RUN, lineage=LINEAGE, name="x")
+    table = json.loads(head.to_json())
+    assert read_head(json.dumps(table)) == head
+    with pytest.raises(UserError, match="no order of protocol version"):
+        read_head(json.dumps(table | change))
+
+
+def test_local_is_the_default():
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    one, other = states(config, problem, 3), states(config, problem, 3, Local(problem))
+    assert torch.equal(one[-1].particles, other[-1].particles)
