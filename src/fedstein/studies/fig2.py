@@ -24,6 +24,7 @@ __all__ = ["FIG2"]
 SHARED, HALF, EACH = Fraction(1), Fraction(1, 2), Fraction(1, 10)
 OURS = "ours"
 METRICS = ("accuracy", "ece", "nll")
+EARLY = 50  # rounds
 
 
 def sweep(runs: int, quick: bool) -> dict[str, Any]:
@@ -38,10 +39,10 @@ def sweep(runs: int, quick: bool) -> dict[str, Any]:
     return {
         "seeds": list(range(runs)),
         "base": {
-            "rounds": 200 if quick else 500,
+            "rounds": 200 if quick else 1000,
             "method": {"particles": 10, "local_steps": 10},
             "uplink": {"budget": "1.0d", "bits_per_entry": 5},
-            "evaluation": {"every": 20 if quick else 25},
+            "evaluation": {"every": 25},
             "recording": {"keep_checkpoints": 1},
         },
         "list": schemes,
@@ -58,7 +59,7 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     names = [entry["name"] for entry in sweep(runs, quick)["list"]]
     curves = {name: [evaluations(out / "runs" / name / f"seed-{seed}") for seed in range(runs)] for name in names}
     rounds = sorted(curves[OURS][0])
-    early, late = rounds[max(0, len(rounds) // 10 - 1)], rounds[-1]
+    early, late = EARLY, rounds[-1]
 
     def gain(better: str, worse: str, metric: str, at: int) -> list[float]:
         sign = 1 if metric == "accuracy" else -1
