@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test lint bench fuzz kill docs clean
+.PHONY: run test lint bench fuzz kill faults soak docs clean
 
 run: .venv/run.stamp
 	$(BIN)/fedstein data get fashion-mnist
@@ -29,6 +29,7 @@ bench: .venv/test.stamp
 	$(BIN)/python benchmarks/uplink.py --grow
 	$(BIN)/python benchmarks/recording.py --report
 	$(BIN)/python benchmarks/workers.py
+	$(BIN)/python benchmarks/engines.py
 
 # A coverage-guided fuzzer against the frame decoder; a short run of it is part of `make test`.
 fuzz: .venv/test.stamp
@@ -40,6 +41,14 @@ kill: .venv/test.stamp
 	$(BIN)/python tests/runs/kills.py --kills 500
 	$(BIN)/python tests/runs/kills.py --writes
 	$(BIN)/python tests/runs/kills.py --forget
+
+# A real Flower deployment whose nodes, SuperLink and server are killed; the quicker part of it is in `make test`.
+faults: .venv/test.stamp
+	FEDSTEIN_FAULTS=1 $(BIN)/python -m pytest -q tests/flower/test_deployment.py
+
+# 300 rounds of a Flower simulation in which a tenth of the visits fail.
+soak: .venv/test.stamp
+	$(BIN)/python tests/flower/test_simulation.py 300
 
 # docs/config.md is written from the settings themselves.
 docs: .venv/run.stamp

@@ -29,21 +29,27 @@ Say = Callable[[str], None]
 class Site:
     """A SuperLink and the nodes that were started here; every process is a child of this one."""
 
-    def __init__(self, folder: Path, names: Sequence[str], say: Say) -> None:
-        self.folder, self.names, self.say = folder, list(names), say
+    def __init__(self, folder: Path, simulated: bool = False) -> None:
+        self.folder, self.simulated = folder, simulated
         self.port = free_port()
         self.keys = folder / "keys"
         self.home = folder / "flwr"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        make_certificates(self.keys, ["localhost", "127.0.0.1"])
+        if not simulated:
+            make_certificates(self.keys, ["localhost", "127.0.0.1"])
         self.home.mkdir(parents=True)
+        trust = "insecure = true" if simulated else f'root-certificates = "{self.keys / "ca.crt"}"'
         (self.home / "config.toml").write_text(
-            f'[superlink]\ndefault = "trial"\n\n[superlink.trial]\naddress = "127.0.0.1:{self.port}"\n'
-            f'root-certificates = "{self.keys / "ca.crt"}"\n'
+            f'[superlink]\ndefault = "trial"\n\n[superlink.trial]\naddress = "127.0.0.1:{self.port}"\n{trust}\n'
         )
 
     def start_link(self) -> None:
-        """The SuperLink, with TLS, authentication and a database, on loopback."""
+        """The SuperLink on loopback, with TLS, authentication and a database; a simulation needs none of them."""
+        if self.simulated:
+            words = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port), "--insecure", "--simulation"]
+            self.start("superlink", [*words, "--disable-runtime-dependency-installation"])
+            self.wait_for_port()
+            return
         words = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port), "--enable-supernode-auth"]
         words += ["--ssl-ca-certfile", "keys/ca.crt", "--ssl-certfile", "keys/server.crt"]
         words += ["--ssl-keyfile", "keys/server.key", "--database", "link.db"]
@@ -115,12 +121,12 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path, names: Sequence[str], say: Say = lambda text: None) -> Iterator[Site]:
+def site(folder: Path, simulated: bool = False) -> Iterator[Site]:
     """A trial's processes; they end with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise UserError(f"The folder {folder} must be new or empty.")
-    found = Site(folder.resolve(), names, say)
+    found = Site(folder.resolve(), simulated)
     with ExitStack() as stack:
         stack.callback(found.stop)
         yield found
@@ -128,7 +134,7 @@ def site(folder: Path, names: Sequence[str], say: Say = lambda text: None) -> It
 
 def run_trial(folder: Path, names: Sequence[str], overrides: Sequence[str], say: Say) -> dict[str, Any]:
     """Everything, once; what came of it."""
-    with site(folder, names, say) as here:
+    with site(folder) as here:
         began = time.monotonic()
 
         def tell(text: str) -> None:
