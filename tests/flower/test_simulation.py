@@ -49,6 +49,8 @@ def bad(message, context):
     kind = plan.get(place)
     if "chance" in plan and random.random() < plan["chance"]:
         raise RuntimeError("this visit fails at random")
+    if plan.get("dead") == head["agent"] and head["round"] >= 4:
+        raise RuntimeError("this agent is gone")
     once = Path(plan["once"]) / place
     if kind is None or (kind == "raise" and once.exists()):
         return visit(message, context)
@@ -164,6 +166,27 @@ def test_whatever_an_agent_answers_the_run_goes_on(here):
     assert load_state(run).totals.refused == 3
     assert "refused: round 1, agent 0" in said
     assert "missed: round 3, agent 0" in said
+
+
+def test_an_agent_that_is_gone_when_it_should_forget_is_told_and_can_forget_later(here):
+    run = init(here, "gone", {"dead": 1})
+    here.flwr("federation", "simulation-config", "@none/default", "trial", "--num-supernodes", "4")
+    simulate(here, "gone", 4)
+    (here.folder / "gone" / "pyproject.toml").write_text(
+        (here.folder / "gone" / "pyproject.toml").read_text().replace("retries = 3", "retries = 0")
+    )
+    more = ("--method", "take-back", "--repair", "2", "--flower", "gone", "--superlink", "trial", "--json")
+    found = json.loads(
+        here.fedstein("forget", run, "--agents", "1,2", "--rounds", "4", *more, "--out", "half", check=False)
+    )
+    assert (found["unforgotten"], found["confirmed"]) == ([1], [2])
+    assert list((here.folder / "gone-run-agents" / "agent-1").rglob("memory-*"))  # it will need it
+
+    (here.folder / "gone" / "plan.json").write_text(json.dumps({"once": str(here.folder / "gone-once")}))
+    half = here.folder / "half"
+    found = json.loads(here.fedstein("forget", half, "--agents", "1", "--rounds", "2", *more, "--out", "whole"))
+    assert (found["unforgotten"], found["confirmed"]) == ([], [1])
+    assert not list((here.folder / "gone-run-agents" / "agent-1").rglob("memory-*"))
 
 
 def test_visits_that_fail_at_random_are_asked_for_again(here, request):

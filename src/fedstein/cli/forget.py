@@ -13,7 +13,7 @@ import typer
 from fedstein.build import build_problem
 from fedstein.cli.output import JsonOption, console, print_json
 from fedstein.cli.train import RayOption, VisitsOption, engine_on, prepare, work
-from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run
+from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run, unforgotten
 from fedstein.errors import UserError
 from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
 from fedstein.flower.launch import run_app
@@ -137,9 +137,17 @@ def _in_federation(request: Request, identity: Identity, app: Path, superlink: s
     result = _result_of(request.out) | {
         "confirmed": sorted(confirmed(request.out)),
         "unconfirmed": sorted(set(request.erasure.agents) - confirmed(request.out)),
+        "unforgotten": unforgotten(request.out),
     }
     if json:
         print_json(result)
+    if result["unforgotten"]:
+        names = ", ".join(identity.names[agent] for agent in result["unforgotten"])
+        raise UserError(
+            f"The model has not forgotten {names}: it never answered. The others go on in {request.out}, without it. "
+            f"When it is back: 'fedstein forget {request.out} --agents {names} ...'; without it: '--method retrain'."
+        )
+    if json:
         return
     for agent in result["unconfirmed"]:
         console.print(

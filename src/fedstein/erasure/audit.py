@@ -41,7 +41,16 @@ from fedstein.metrics import (
     true_probability,
 )
 from fedstein.problem import Metrics, Problem, predict
-from fedstein.runs import RunFolder, edits, erasures_of, load_checkpoint, load_run_config, read_journal, read_metrics
+from fedstein.runs import (
+    RunFolder,
+    edits,
+    erasures_of,
+    is_remote,
+    load_checkpoint,
+    load_run_config,
+    read_journal,
+    read_metrics,
+)
 from fedstein.runs.checkpoints import checkpoint_rounds
 from fedstein.training import Watcher, fit
 
@@ -329,6 +338,12 @@ def _taken_back(found: Audit) -> None:
     erasure = found.config.erasures[-1]
     if erasure.method != "take-back" or erasure.by != "agent":
         return
+    note = "largest share of an agent's site that its uploads have not taken back"
+    if is_remote(found.run):
+        share = max(_left_by_bills(found.run, erasure).values())
+        status: Status = "pass" if share <= 0.01 else "warn" if share <= 0.05 else "fail"
+        found.check("site taken back", share, 0.01, status, f"{note}, by what the agents say of their uploads")
+        return
     norms: dict[str, dict[str, float]] = {}
     for event in read_journal(found.run):
         if event["event"] in ("erasure began", "forgot"):
@@ -338,9 +353,19 @@ def _taken_back(found: Audit) -> None:
         found.check("site taken back", None, 0.01, "fail", "the journal has no record of it")
         return
     share = max((last[agent] / norm for agent, norm in first.items() if norm > 0), default=0.0)
-    status: Status = "pass" if share <= 0.01 else "warn" if share <= 0.05 else "fail"
-    note = "largest share of an agent's site that its uploads have not taken back"
+    status = "pass" if share <= 0.01 else "warn" if share <= 0.05 else "fail"
     found.check("site taken back", share, 0.01, status, note)
+
+
+def _left_by_bills(run: Path, erasure: ErasureConfig) -> dict[int, float]:
+    """What is left of each site: every upload says which share of the energy of all that was left has arrived."""
+    left = dict.fromkeys(erasure.agents, 1.0)
+    for line in read_metrics(run):
+        if erasure.start < line["round"] <= erasure.start + erasure.rounds:
+            for upload in line["uploads"]:
+                if upload["agent"] in left and not upload["refused"]:
+                    left[upload["agent"]] *= max(0.0, 1.0 - upload["captured"]) ** 0.5
+    return left
 
 
 def _touched(found: Audit) -> None:

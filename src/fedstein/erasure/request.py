@@ -54,6 +54,7 @@ __all__ = [
     "frozen_network",
     "is_done",
     "open_run",
+    "unforgotten",
 ]
 
 
@@ -118,6 +119,7 @@ def ask(parent: Path, agents: Sequence[int], method: Forgetting, out: Path, **op
             state,
             agents,
             method,
+            still_known=unforgotten(parent) if old.erasures else (),
             parent=str(parent.resolve()),
             parent_sha256=checkpoint.particles_sha256,
             **options,
@@ -204,6 +206,7 @@ def complete(run: Path) -> None:
         "round": checkpoint.round,
         "parent_sha256": erasure.parent_sha256,
         "particles_sha256": checkpoint.particles_sha256,
+        "unforgotten": unforgotten(run),
     }
     done = is_done(run)
     for one in reversed(config.erasures):
@@ -231,6 +234,21 @@ def complete(run: Path) -> None:
         journal.note("purged", kept_parent=erasure.keep_parent, **purge(run, config.erased, keep=1))
         journal.note("erasure done", **gone)
         journal.sync()
+
+
+def unforgotten(run: Path) -> list[int]:
+    """Agents that had to forget themselves and never answered: the model still knows them."""
+    erasure = load_run_config(run, careful=False).erasures[-1]
+    if erasure.rounds == 0:  # retrained, or taken back by the server
+        return []
+    answered = {
+        upload["agent"]
+        for line in read_metrics(run)
+        if erasure.start < line["round"] <= erasure.start + erasure.rounds
+        for upload in line["uploads"]
+        if not upload["refused"]
+    }
+    return sorted(set(erasure.agents) - answered)
 
 
 def is_done(run: Path) -> bool:

@@ -20,7 +20,7 @@ visit, by what its own data says. The end is the same, the way there is much sho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -53,18 +53,20 @@ def plan_erasure(
     guarded: bool = True,
     keep_parent: bool = False,
     overrides: Sequence[str] = (),
+    still_known: Collection[int] = (),
     parent: str = "",
     parent_sha256: str = "",
 ) -> Config:
     """The config of the new run. What is None is chosen to suit the method and the run.
 
-    `overrides` are of keys that do not change what is learnt: `uplink.`, `evaluation.` and `recording.`.
+    `overrides` are of keys that do not change what is learnt: `uplink.`, `evaluation.` and `recording.`. `still_known`
+    are agents of an erasure before that never answered: they may be asked again.
 
     Raises:
         UserError: the agents are not there, or the run has not what the method needs.
     """
     agents = tuple(agents)
-    _refuse_agents(config, problem, agents)
+    _refuse_agents(config, problem, agents, still_known)
     for override in overrides:
         if not override.startswith(("uplink.", "evaluation.", "recording.")):
             raise UserError(
@@ -101,7 +103,7 @@ def plan_erasure(
         parent=parent,
         parent_sha256=parent_sha256,
     )
-    staying = len(problem.present) - len(agents)
+    staying = len(set(problem.present) - set(agents))
     count = min(config.schedule.agents_per_round, staying)
     every = config.evaluation.every
     planned = config.model_copy(
@@ -206,18 +208,20 @@ def _forgetting(method: Method, erasure: ErasureConfig) -> Method:
     return TakeBack(**settings) if erasure.method == "take-back" else method
 
 
-def _refuse_agents(config: Config, problem: Problem, agents: tuple[int, ...]) -> None:
+def _refuse_agents(
+    config: Config, problem: Problem, agents: tuple[int, ...], still_known: Collection[int] = ()
+) -> None:
     last = len(problem.agents) - 1
     for agent in agents:
         if not 0 <= agent <= last:
             raise UserError(f"The '--agents' must be in 0..{last}. Got {agent} instead.")
-        if agent in config.erased:
+        if agent in config.erased and agent not in still_known:
             raise UserError(f"The agent {agent} was forgotten already. Coming back makes it a new agent.")
         if agents.count(agent) > 1:
             raise UserError(f"The '--agents' names agent {agent} twice.")
     if not agents:
         raise UserError("The '--agents' must name at least one agent. Got none.")
-    if len(agents) == len(problem.present):
+    if not set(problem.present) - set(agents):
         raise UserError(
             "The '--agents' must leave at least one: a model that forgets all its agents is a new model. "
             "Delete the run folder instead."

@@ -17,8 +17,8 @@ from fedstein.config import Config, load_config
 from fedstein.engines import Order, Patience, State, start
 from fedstein.engines.on_flower import Flower
 from fedstein.engines.wire import Head, head_of
-from fedstein.erasure.request import begin, complete, describe
-from fedstein.errors import UserError
+from fedstein.erasure.request import begin, complete, describe, unforgotten
+from fedstein.errors import FedsteinError, UserError
 from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
 from fedstein.models import DenseStack
 from fedstein.problem import Metrics, Problem
@@ -35,7 +35,11 @@ def server_app(folder: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        serve(grid, context.run_config, folder)
+        try:
+            serve(grid, context.run_config, folder)
+        except FedsteinError as error:
+            _say(f"the run has ended: {error}")  # and Flower says that it has failed
+            raise
 
     return app
 
@@ -149,7 +153,9 @@ def _forgotten(path: Path, identity: Identity, engine: Flower, seconds: float) -
     complete(path)
     # A model that is trained anew has another lineage: of the old one nobody needs anything any more.
     leaving = erasure.agents if before.lineage == identity.lineage else range(len(identity.names))
-    for agent in sorted(set(leaving) - confirmed(path)):
+    for agent in unforgotten(path):
+        _say(f"unforgotten: agent {identity.names[agent]} never answered; it is not asked to delete what it will need")
+    for agent in sorted(set(leaving) - confirmed(path) - set(unforgotten(path))):
         name, node = identity.names[agent], engine.node_of(agent)
         answer: dict[str, Any] = {"error": "it could not be reached"}
         if node is not None:

@@ -1,0 +1,117 @@
+"""The app, the keys and the data of a federation, as files; nothing is started."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fedstein.build import build_problem, fit_config
+from fedstein.cli.main import app as cli
+from fedstein.config import load_config, make_config
+from fedstein.errors import UserError
+from fedstein.flower.keys import make_agent_key
+from fedstein.flower.node import Node, serve_node
+
+DIGITS = ("data.name=digits", "data.agents=3", "model.hidden=[]", "rounds=4", "threads=1", "method.local_steps=2")
+
+
+def fedstein(*words):
+    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+
+
+def split(folder, *more):
+    words = [word for setting in (*DIGITS, *more) for word in ("--set", setting)]
+    return json.loads(fedstein("data", "split", folder, *words, "--json").stdout)
+
+
+def test_one_file_an_agent_trains_as_the_partition_it_came_from(tmp_path):
+    found = split(tmp_path / "data")
+    assert found["agents"] == [479, 479, 479]
+    config = make_config(overrides=DIGITS)
+    other = make_config(overrides=[*DIGITS, "data.name=folder", f"data.path={tmp_path / 'data'}"])
+    assert torch.equal(fit_config(config).particles, fit_config(other).particles)
+
+
+def test_the_server_needs_no_agents_file(tmp_path):
+    split(tmp_path / "data")
+    for file in (tmp_path / "data").glob("agent-*"):
+        file.unlink()
+    config = make_config(overrides=[*DIGITS, "data.name=folder", f"data.path={tmp_path / 'data'}"])
+    problem = build_problem(config, remote=True)
+    assert [len(data) for data in problem.agents] == [0, 0, 0]
+    assert problem.model.dim == 650
+    with pytest.raises(UserError, match=r"Cannot read .*agent-0.npz"):
+        build_problem(config)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["data.path=nowhere"], "Cannot read nowhere/test.npz"),
+        ([], "must name your folder"),
+        (["data.path=x", "data.validation=5"], "no partition, no validation"),
+    ],
+)
+def test_a_folder_that_is_none(more, said):
+    with pytest.raises(UserError, match=said):
+        build_problem(make_config(overrides=["data.name=folder", *more]))
+
+
+def test_the_app_is_thin_and_has_the_settings(tmp_path):
+    found = fedstein(
+        *(
+            "flower",
+            "init",
+            tmp_path / "app",
+            "--agents",
+            "north, south",
+            "--set",
+            "rounds=7",
+            "--set",
+            "data.name=digits",
+        )
+    )
+    assert found.exit_code == 0, found.output
+    table = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert table["project"]["dependencies"] == []
+    settings = table["tool"]["flwr"]["app"]["config"]
+    assert settings["agents"] == "north,south"
+    assert settings["run"] == str(tmp_path / "app-run")
+    config = load_config(tmp_path / "app" / "config.toml")
+    assert (config.rounds, config.data.agents) == (7, 2)
+    compile((tmp_path / "app" / "fedstein_app.py").read_text(), "app", "exec")
+    with pytest.raises(UserError, match="must be new or empty"):
+        fedstein("flower", "init", tmp_path / "app")
+
+
+@pytest.mark.parametrize("name", ['no"quote', "no space", "no\\slash"])
+def test_names_that_would_break_the_app_are_refused(tmp_path, name):
+    with pytest.raises(UserError, match="plain names"):
+        fedstein("flower", "init", tmp_path / "app", "--agents", name)
+
+
+def test_keys_are_nobody_elses_and_never_overwritten(tmp_path):
+    found = json.loads(fedstein("flower", "keys", tmp_path / "keys", "--agents", "north,south", "--json").stdout)
+    names = sorted(path.rpartition("/")[2] for path in found["files"])
+    assert names == ["ca.crt", "north", "north.pub", "server.crt", "server.key", "south", "south.pub"]
+    for name in ("north", "south", "server.key"):
+        assert stat.S_IMODE((tmp_path / "keys" / name).stat().st_mode) == 0o600
+    assert (tmp_path / "keys" / "north.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+    with pytest.raises(UserError, match="no key is ever overwritten"):
+        make_agent_key(tmp_path / "keys", "north")
+
+
+def test_a_node_says_what_is_missing(tmp_path):
+    data = tmp_path / "own.npz"
+    node = Node("north", data, tmp_path / "state", "127.0.0.1:1", None, None)
+    with pytest.raises(UserError, match="'--data' must be a file"):
+        serve_node(node, print)
+    with pytest.raises(UserError, match="or say '--insecure'"):
+        fedstein(
+            *("flower", "node", "--agent", "north", "--data", data, "--state", tmp_path, "--superlink", "127.0.0.1:1")
+        )
