@@ -70,7 +70,7 @@ class Going(threading.Thread):
     """`flwr run`, while the test does something else."""
 
     def __init__(self, *args, **settings):
-        super().__init__(target=go, args=args, kwargs=settings)
+        super().__init__(target=go, args=args, kwargs=settings, daemon=True)
         self.start()
 
 
@@ -103,13 +103,12 @@ def children(process, what):
 
 def test_a_server_killed_in_the_middle_goes_on_to_the_same_particles(here):
     run = init(here, "first")
-    going = Going(here, "first", 5)
+    Going(here, "first", 5)
     wait_until(lambda: rounds_done(run) >= 2)
     os.kill(int((run / "lock").read_text()), signal.SIGKILL)
     assert rounds_done(run) < 5
     said = go(here, "first", 5)  # at once: Flower itself takes a minute to notice that the first one is gone
     assert (run / "result.json").is_file(), said
-    going.join()
     one = local(here, "first-one", 5)
     assert load_particles(run).equal(load_particles(one))
     assert (run / "metrics.jsonl").read_bytes() == (one / "metrics.jsonl").read_bytes()

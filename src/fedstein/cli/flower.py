@@ -23,13 +23,17 @@ TRIAL = (
     "data.name=digits",
     "model.hidden=[]",
     "threads=1",
-    "rounds=12",
+    "rounds=24",
     "method.factor=linear",
-    "method.local_steps=10",
+    "method.particles=5",
+    "method.local_steps=50",
+    "method.batch=1000",
+    "method.step_size=0.5",
+    "method.stiffness=2.0",
+    "method.temperature=20.0",
     "schedule.agents_per_round=2",
-    "uplink.budget=2.0d",
-    "uplink.feedback=false",
-    "evaluation.every=4",
+    "uplink.budget=8.0d",
+    "evaluation.every=8",
 )
 
 app = typer.Typer(no_args_is_help=True, help="The same run between machines, on Flower (docs/between-machines.md).")
