@@ -13,8 +13,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedstein.build import build_problem
+from fedstein.build import build_problem, who_has_what
 from fedstein.config import make_config
+from fedstein.data import Examples
 from fedstein.engines import ESCROW, Answer, Failure, Local, Order, Patience, Terms, rounds, start
 from fedstein.engines.home import _load, _read, purge_home, visit_from_home
 from fedstein.engines.on_ray import Rays, on_ray
@@ -64,7 +65,8 @@ class Homes:
 
     agents_remember = True
 
-    def __init__(self, problem, state, config=None, run=RUN, lineage=LINEAGE):
+    def __init__(self, problem, state, config=None, run=RUN, lineage=LINEAGE, raw=None):
+        self.raw = problem.agents if raw is None else raw
         self.problem, self.state, self.run, self.lineage = problem, state, run, lineage
         self.config = make_config() if config is None else config
         self.answers = []
@@ -83,7 +85,7 @@ class Homes:
 
     def visit(self, order):
         name = f"agent-{order.agent}"
-        data = self.problem.agents[order.agent]
+        data = self.raw[order.agent]
         head = head_of(
             order,
             self.config,
@@ -99,7 +101,8 @@ class Homes:
                 self.state / name,
                 read_head(head.to_json()),
                 order.particles.clone(),
-                lambda model, prepare: data,
+                lambda model, prepare: data if prepare is None else Examples(prepare(data.x), data.y),
+                frozen=self.problem.frozen,
                 handover=None if handover is None else handover.clone(),
             )
         except DivergedError as error:
@@ -153,6 +156,16 @@ def test_agents_that_remember_for_themselves_give_the_same_bits(name, tmp_path):
         assert one.frames == other.frames
         assert one.totals == other.totals
     assert not other.memories  # the server knows nothing of what they remember
+
+
+def test_a_frozen_network_travels_with_the_order(tmp_path):
+    more = ("model.hidden=[6]", "pretrain.rounds=1", "method.factor=linear", "uplink.budget=2.0d")
+    config = make_config(overrides=[*BASE, *more])
+    problem = build_problem(config, torch.randn(64 * 6 + 6 + 6 * 10 + 10, generator=torch.Generator().manual_seed(0)))
+    assert problem.model.dim == 70
+    engine = Homes(problem, tmp_path, config, raw=who_has_what(config)[0])
+    here, there = states(config, problem, 5), states(config, problem, 5, engine)
+    assert torch.equal(here[-1].particles, there[-1].particles)
 
 
 @pytest.mark.parametrize("name", ["linear", "kde", "informed"])

@@ -77,6 +77,11 @@ def _problem(config: Config, run: Path | None) -> Problem:
     torch.set_num_threads(config.threads or torch.get_num_threads())
     if config.method.central or config.data.name.startswith("synthetic"):
         raise UserError("Between machines, the method must be federated and the data a classifier's.")
+    if config.pretrain.rounds:
+        raise UserError(
+            "Between machines 'pretrain.rounds' must be 0: train the whole network in a run of its own "
+            "(method.name = 'fedavg'), and name that run in 'model.features' of the next."
+        )
     problem = build_problem(config, None if run is None else load_features_of(run), remote=True)
     config.uplink.terms(config.method, problem.model.dim)
     config.method.check(problem.prior)
