@@ -340,16 +340,20 @@ def test_an_agent_that_fails_is_asked_again(tmp_path):
 
 
 class Stranger(Homes):
-    """Answers that nobody has asked for."""
+    """Answers that nobody has asked for: of rounds that are over, and of agents that there are not."""
+
+    old = ()
 
     def collect(self, seconds):
         found = super().collect(seconds)
-        return [replace(one, round=one.round + 1) for one in found] + [replace(one, agent=99) for one in found] + found
+        before, self.old = self.old, found or self.old
+        return [*before, *(replace(one, agent=99) for one in found), *found]
 
 
 def test_answers_of_other_rounds_and_agents_are_ignored(tmp_path):
     config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
     problem = build_problem(config)
+    config = config.model_copy(update={"schedule": config.schedule.model_copy(update={"agents_per_round": 4})})
     found = states(config, problem, 4, Stranger(problem, tmp_path, config))
     assert torch.equal(found[-1].particles, states(config, problem, 4)[-1].particles)
 
