@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DivergedError", "FedsteinError", "PayloadError", "RunError", "UserError", "nearest"]
+__all__ = ["DivergedError", "FedsteinError", "PayloadError", "RunError", "SilenceError", "UserError", "nearest"]
 
 
 class FedsteinError(Exception):
@@ -26,6 +26,10 @@ class DivergedError(FedsteinError, ArithmeticError):
 
 class RunError(FedsteinError, OSError):
     """A run folder cannot be written to: a full disk, no permission. What was saved is kept. Exit code 1."""
+
+
+class SilenceError(FedsteinError):
+    """Agents elsewhere do not answer any more. What was learnt is kept. Exit code 1."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

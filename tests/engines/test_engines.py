@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +23,7 @@ from fedstein.engines.home import _load, _read, purge_home, visit_from_home
 from fedstein.engines.on_ray import Rays, on_ray
 from fedstein.engines.wire import Reply, head_of, read_head
 from fedstein.erasure.rounds import erasure_rounds, first_state, plan_erasure
-from fedstein.errors import DivergedError, UserError
+from fedstein.errors import DivergedError, SilenceError, UserError
 
 BASE = (
     "data.name=digits",
@@ -328,6 +330,42 @@ def test_the_rounds_go_on_without_an_agent_that_is_gone(tmp_path):
     engine.here = {0, 1, 2, 3}
     later = states(config, problem, 4, engine, found[-1])
     assert any(upload.agent == 1 for state in later for upload in state.uploads)
+
+
+def test_a_run_whose_agents_are_all_away_stops_and_says_so(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    engine.here = set()
+    with pytest.raises(SilenceError, match="No agent has answered in the last 2 rounds"):
+        states(config, problem, 9, engine, patience=Patience(0.1, 0, 0.02))
+
+
+def test_a_silent_agent_that_is_there_costs_little_after_the_first_time(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    engine.deliver = lambda order: [] if order.agent == 1 else [engine.visit(order)]
+    engine.collect = lambda seconds: (time.sleep(min(seconds, 0.01)), Homes.collect(engine, seconds))[1]
+    waits = []
+    for _ in range(3):
+        absent = {1} if waits else set()
+        began = time.monotonic()
+        found = states(config, problem, 1, engine, patience=Patience(3.0, 0, 0.1), absent=absent)
+        waits.append(time.monotonic() - began)
+    assert len(found[0].uploads) == 2
+    assert waits[1] < 0.5 * waits[0]
+
+
+def test_a_frame_that_would_ruin_the_particles_is_refused(tmp_path):
+    config = make_config(overrides=[*BASE, "method.factor=linear"])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    huge = np.full((3, 650), 3.4e38, np.float32).tobytes()
+    engine.deliver = lambda order: [replace(engine.visit(order), frame=huge if order.round == 0 else b"x")]
+    found = states(config, problem, 2, engine)
+    assert [state.uploads[0].refused for state in found] == [True, True]
+    assert torch.equal(found[-1].particles, start(problem, config.method, 0).particles)
 
 
 def test_an_agent_that_fails_is_asked_again(tmp_path):

@@ -85,13 +85,13 @@ def test_the_app_is_thin_and_has_the_settings(tmp_path):
     config = load_config(tmp_path / "app" / "config.toml")
     assert (config.rounds, config.data.agents) == (7, 2)
     compile((tmp_path / "app" / "fedstein_app.py").read_text(), "app", "exec")
-    with pytest.raises(UserError, match="must be new or empty"):
+    with pytest.raises(UserError, match="must be a new or empty folder"):
         fedstein("flower", "init", tmp_path / "app")
 
 
-@pytest.mark.parametrize("name", ['no"quote', "no space", "no\\slash"])
+@pytest.mark.parametrize("name", ["../../escaped", "-x", 'no"quote', "no space", "no\\slash"])
 def test_names_that_would_break_the_app_are_refused(tmp_path, name):
-    with pytest.raises(UserError, match="plain names"):
+    with pytest.raises(UserError, match="The name of an agent must be"):
         fedstein("flower", "init", tmp_path / "app", "--agents", name)
 
 

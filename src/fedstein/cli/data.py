@@ -70,8 +70,8 @@ def split_source(
     config = load_config(config_file, set_ or [])
     if config.data.name.startswith("synthetic"):
         raise UserError(f"The 'data.name' must be a classifier's. Got '{config.data.name}'.")
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"The folder {folder} must be new or empty.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"The 'DIR' must be a new or empty folder. Got {str(folder)!r}.")
     agents, test, _ = who_has_what(config)
     folder.mkdir(parents=True, exist_ok=True)
     for number, examples in enumerate(agents):

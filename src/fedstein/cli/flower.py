@@ -13,7 +13,7 @@ from fedstein.cli.train import with_whole_paths
 from fedstein.config import load_config
 from fedstein.errors import UserError
 from fedstein.flower.app import write_app
-from fedstein.flower.keys import make_agent_key, make_certificates
+from fedstein.flower.keys import check_name, make_agent_key, make_certificates
 from fedstein.flower.node import Node, serve_node
 from fedstein.flower.trial import run_trial
 
@@ -70,12 +70,15 @@ def init(
 def keys(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go.")],
     agents: Annotated[str, typer.Option(help="The agents' names with commas between them.")],
-    hosts: Annotated[str, typer.Option(help="Names and addresses of the server.")] = "localhost,127.0.0.1",
+    hosts: Annotated[str, typer.Option(help="Names and addresses of the server, besides localhost.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Make certificates and keys for a trial: a CA, a server certificate, and a key pair for each agent."""
+    names = [name.strip() for name in agents.split(",")]
+    for name in names:
+        check_name(name)
     files = make_certificates(folder, [host.strip() for host in hosts.split(",") if host.strip()])
-    for name in (name.strip() for name in agents.split(",") if name.strip()):
+    for name in names:
         files += make_agent_key(folder, name)
     if json:
         print_json({"files": [str(file) for file in files]})

@@ -17,6 +17,7 @@ from fedstein.erasure.request import Request, ask, begin, complete, frozen_netwo
 from fedstein.errors import UserError
 from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
 from fedstein.flower.launch import run_app
+from fedstein.runs import load_run_config
 
 __all__ = ["agent_list", "forget"]
 
@@ -75,6 +76,7 @@ def forget(
     The request is on disk before anything else is done. After any stop, the same command (or 'fedstein resume NEW')
     goes on; once it is done, it prints the same again.
     """
+    load_run_config(run, careful=False)  # is it a run folder at all?
     identity = load_identity(run)
     if (identity is None) != (flower is None) or (superlink is not None and flower is None):
         raise UserError(
@@ -82,6 +84,10 @@ def forget(
             if identity is not None
             else f"The '--flower' and '--superlink' are for runs of a Flower federation. The run '{run}' is none."
         )
+    if flower is not None and (not (flower / "pyproject.toml").is_file() or not (flower / "config.toml").is_file()):
+        raise UserError(f"The '--flower' must be the folder that 'fedstein flower init' wrote. Got {str(flower)!r}.")
+    if flower is not None and keep_parent:
+        raise UserError("The '--keep-parent' is not for a federation: its agents have gone on, and cannot go back.")
     who = agent_list(agents) if identity is None else _by_name(agents, identity)
     out = run.resolve().with_name(f"{run.resolve().name}-without-{'-'.join(map(str, who))}") if out is None else out
     request = ask(
@@ -126,9 +132,10 @@ def _in_federation(request: Request, identity: Identity, app: Path, superlink: s
         problem = build_problem(request.config, frozen_network(request), remote=True)
         open_run(request, problem)[0].close()
         if load_identity(request.out) is None:
-            lineage = None if request.erasure.method == "retrain" else identity.lineage
-            save_identity(request.out, new_identity(identity.names, lineage))
-        run_app(app, superlink, {"run": str(request.out)}, quiet=json)
+            anew = request.erasure.method == "retrain"
+            lineages = (None, identity.lineage) if anew else (identity.lineage, None)
+            save_identity(request.out, new_identity(identity.names, *lineages))
+        run_app(app, superlink, {"run": str(request.out)})
     if not is_done(request.out):
         raise UserError(
             f"The federation has not finished the erasure: look at what its server said. The request is on disk, and "
@@ -144,7 +151,8 @@ def _in_federation(request: Request, identity: Identity, app: Path, superlink: s
     if result["unforgotten"]:
         names = ", ".join(identity.names[agent] for agent in result["unforgotten"])
         raise UserError(
-            f"The model has not forgotten {names}: it never answered. The others go on in {request.out}, without it. "
+            f"The model has not forgotten {names}: it never answered, or too little was taken back. The others go on "
+            f"without it in {request.out}. "
             f"When it is back: 'fedstein forget {request.out} --agents {names} ...'; without it: '--method retrain'."
         )
     if json:

@@ -25,7 +25,7 @@ from fedstein.erasure.request import begin, complete, describe
 from fedstein.errors import UserError
 from fedstein.problem import Metrics, Problem
 from fedstein.report import write_report
-from fedstein.runs import RunFolder
+from fedstein.runs import RunFolder, is_remote
 from fedstein.sweeps import cores
 from fedstein.trackers import check_trackers, open_trackers
 from fedstein.training import Watcher
@@ -136,6 +136,11 @@ def resume(
     json: JsonOption = False,
 ) -> None:
     """Go on with a run after any stop; the result is bit for bit that of an uninterrupted run."""
+    if is_remote(run):
+        raise UserError(
+            f"The agents of run '{run}' are on machines of their own: go on with 'flwr run APP SUPERLINK' (more rounds "
+            "with --run-config 'set=\"rounds=N\"'), or with the same 'fedstein forget' if it is an erasure."
+        )
     folder, state = RunFolder.resume(run, rounds)
     with folder:
         problem = prepare(folder.config, load_features_of(run), quiet=json)

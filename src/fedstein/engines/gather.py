@@ -25,9 +25,10 @@ class Patience:
 class _Asked:
     order: Order
     next: float  # when it is to be sent; infinite once it was
+    end: float  # when nobody waits any longer
     tries: int = 0
     waited_for: bool = False
-    reason: str = "it could not be reached"
+    reason: str = "it cannot be reached"
 
 
 def gather(
@@ -36,14 +37,15 @@ def gather(
     """Send the orders of a round; their answers, in the same order, None where there is none in time.
 
     An agent that cannot be reached is waited for, since it may come back. One that was waited for in vain before
-    (`absent`) is not, until it is reached again. Whoever fails is asked again. The first answer of an agent counts.
+    (`absent`) is not, and while it is silent it has a tenth of the time, until it answers again. Whoever fails is asked
+    again. The first answer of an agent counts.
 
     Raises:
         DivergedError: an agent says so; asking again would not help.
     """
     now = time.monotonic()
-    end = now + patience.seconds
-    open_ = {order.agent: _Asked(order, next=now) for order in orders}
+    ends = {order.agent: now + patience.seconds / (10 if order.agent in absent else 1) for order in orders}
+    open_ = {order.agent: _Asked(order, next=now, end=ends[order.agent]) for order in orders}
     answers: dict[int, Answer | None] = {}
 
     def miss(agent: int) -> None:
@@ -89,14 +91,14 @@ def gather(
     for order in orders:
         while order.agent not in answers:
             send_what_is_due()
-            if (now := time.monotonic()) >= end:
-                for agent in list(open_):
-                    open_[agent].reason = f"no answer within {patience.seconds:g} s: {open_[agent].reason}"
-                    miss(agent)
-                break
+            now = time.monotonic()
+            for agent in [agent for agent, asked in open_.items() if now >= asked.end]:
+                asked = open_[agent]
+                asked.reason = f"no answer in time ({asked.reason})" if asked.tries else asked.reason
+                miss(agent)
             if order.agent in answers:
                 break
-            until = min([end, *(asked.next for asked in open_.values())])
+            until = min(min(asked.next, asked.end) for asked in open_.values())
             for found in engine.collect(max(0.0, until - now)):
                 take(found)
         yield answers.pop(order.agent)

@@ -84,6 +84,11 @@ def visit_from_home(
                 f"Agent '{head.name}' knows the outcome of round {record.settled + 1}, and is asked for round "
                 f"{head.round + 1}: the server has lost its newest checkpoints."
             )
+        if record.head is not None and head.round < read_head(record.head).round:
+            raise UserError(
+                f"Agent '{head.name}' has answered a later round than {head.round + 1} already: the server has lost "
+                "its newest checkpoints, or this order is late."
+            )
         model, prepare = head.network(frozen)
         data = load(model, prepare)
         memory, settled = _settled(folder, record, head, model, data)

@@ -21,6 +21,7 @@ __all__ = ["Flower"]
 
 PAUSE = 0.05  # seconds between looks for answers, at first
 LONGEST_PAUSE = 0.25
+ASK_AGAIN = 120.0  # seconds, for a node that does not say who it is
 KNOWN_FOR = 1.0  # seconds for which the list of nodes is good
 
 
@@ -58,6 +59,7 @@ class Flower:
         self._frozen, self._seconds = frozen, seconds
         self._sent: dict[str, _Sent] = {}
         self._claims: dict[int, str] = {}  # who a node without a name says that it is
+        self._asked: dict[int, float] = {}  # when it was last asked
         self._nodes: dict[int, int] = {}  # agent: node
         self._looked = -KNOWN_FOR
 
@@ -67,10 +69,14 @@ class Flower:
             return self._nodes
         names: dict[str, int] = {}
         nodes = list(self._grid.get_nodes())
+        now = time.monotonic()
         strangers = [node.node_id for node in nodes if not node.name and node.node_id not in self._claims]
+        strangers = [node for node in strangers if now - self._asked.get(node, -ASK_AGAIN) >= ASK_AGAIN]
         if strangers:
-            for node, answer in self.ask("query.hello", dict.fromkeys(strangers, RecordDict()), 60.0).items():
-                self._claims[node] = str(answer.get("agent", ""))
+            self._asked |= dict.fromkeys(strangers, now)
+            for stranger, answer in self.ask("query.hello", dict.fromkeys(strangers, RecordDict()), 30.0).items():
+                if isinstance(name := answer.get("agent"), str):
+                    self._claims[stranger] = name
         for node in nodes:
             name = node.name or self._claims.get(node.node_id, "")
             names.setdefault(name, node.node_id)
@@ -147,24 +153,29 @@ class Flower:
         """An answer, or why it is none. What an agent sends is not trusted."""
         order = self._sent.pop(reply.metadata.reply_to_message_id).order
 
-        def fail(reason: str, diverged: bool = False) -> Failure:
-            return Failure(order.agent, order.round, reason, diverged)
+        def fail(reason: str) -> Failure:
+            return Failure(order.agent, order.round, _plain(reason))
 
         if not reply.has_content():
             self._looked = -KNOWN_FOR  # the node may be gone
             return fail(f"Flower says: {reply.error.reason} (code {reply.error.code})")
         content = _content(reply)
         if isinstance(text := content.get("diverged"), str):
-            return fail(text[:1000], diverged=True)
+            return fail(text)  # one agent does not end the run of all; if none is left, the server stops
         if isinstance(text := content.get("error"), str):
-            return fail(text[:1000])
+            return fail(text)
         frame, text = content.get("frame"), content.get("reply")
         if not isinstance(frame, bytes) or not isinstance(text, str) or len(text) > 10_000:
             return fail("the answer has no frame")
         try:
             return Reply.model_validate_json(text).answer(frame, order, self._run)
         except (ValidationError, PayloadError) as error:
-            return fail(str(error)[:300])
+            return fail(str(error))
+
+
+def _plain(text: str) -> str:
+    """What an agent says, as one line of text that a terminal can show."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:500])
 
 
 def _content(reply: Message) -> dict[str, Any]:

@@ -62,9 +62,8 @@ def _refuse_silence(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(
-            f"The '--ray' must be auto, local or HOST:PORT of a cluster. Got {address!r}: {error}."
-        ) from None
+        why = str(error) if isinstance(error, OSError) else "that is no HOST:PORT"
+        raise UserError(f"The '--ray' must be auto, local or HOST:PORT of a cluster. Got {address!r}: {why}.") from None
 
 
 class Player:
@@ -114,6 +113,7 @@ class Rays:
         self._idle = deque(self._actors)
         self._orders: deque[Order] = deque()
         self._running: dict[Any, tuple[Order, Any]] = {}  # future: what for, and who
+        self._newest: dict[int, int] = {}  # agent: the round that it was last asked for
         self._visited: dict[int, tuple[Order, Any]] = {}  # agent: whose actor has to be told
         self._settling: dict[int, tuple[Any, Order, Applied | None]] = {}
         self._shared: tuple[Tensor | None, Any] = (None, None)  # the round's particles, and where Ray has them
@@ -125,6 +125,7 @@ class Rays:
     def send(self, orders: Sequence[Order]) -> None:
         """To idle actors; the rest waits."""
         self._orders.extend(orders)
+        self._newest |= {order.agent: order.round for order in orders}
         while self._orders and self._idle:
             order, actor = self._orders.popleft(), self._idle.popleft()
             self._running[self._visit(order, actor)] = (order, actor)
@@ -138,7 +139,8 @@ class Rays:
             self._idle.append(actor)
             try:
                 found.append(self._ray.get(future))
-                self._visited[order.agent] = (order, actor)
+                if order.round == self._newest[order.agent]:
+                    self._visited[order.agent] = (order, actor)
             except DivergedError as error:
                 found.append(Failure(order.agent, order.round, str(error), diverged=True))
             except self._ray.exceptions.RayTaskError:  # our own code has raised: the same would come again

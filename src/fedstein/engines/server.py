@@ -13,7 +13,7 @@ from fedstein.engines.local import Local
 from fedstein.engines.memories import Memories
 from fedstein.engines.messages import Answer, Applied, Engine, Note, Order, Terms, no_note
 from fedstein.engines.schedule import Schedule
-from fedstein.errors import PayloadError
+from fedstein.errors import PayloadError, SilenceError
 from fedstein.methods import Memory, Method
 from fedstein.problem import Problem
 from fedstein.streams import stream
@@ -95,6 +95,7 @@ def rounds(
 
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
+        SilenceError: nobody answers any more.
     """
     method.check(problem.prior)
     engine = Local(problem, method.central) if engine is None else engine
@@ -104,6 +105,7 @@ def rounds(
     first = start(problem, method, seed).particles if uplink is not None and uplink.informed else None
     terms = Terms(method, seed, uplink, first)
     absent = set() if absent is None else absent
+    silent = 0  # rounds without any answer
     while True:
         round, particles, memories = state.round, state.particles, state.memories
         picked = [present[place] for place in schedule.pick(round, len(present), seed)]
@@ -135,6 +137,8 @@ def rounds(
             note("sent", round=round + 1, agent=agent, bits=bill.bits)
             try:
                 arrived = _read(answer, order)
+                if engine.agents_remember and not torch.isfinite((particles + arrived).square().sum()):
+                    raise PayloadError("The frame would make particles that are not finite.")
             except PayloadError as error:
                 arrived, bill = torch.zeros_like(particles), replace(bill, captured=0.0, refused=True)
                 note("refused", round=round + 1, agent=agent, reason=str(error))
@@ -149,6 +153,12 @@ def rounds(
                 escrows[agent] = {ESCROW: applied if before is None else before + applied}
             uploads.append(bill)
             frames.append(answer.frame)
+        silent = 0 if uploads else silent + 1
+        if silent * len(picked) > len(present):
+            raise SilenceError(
+                f"No agent has answered in the last {silent} rounds: is anybody there? What was learnt is kept, and "
+                "the same command goes on."
+            )
         kept = engine.kept()
         particles = method.server_step(particles + total, stream(seed, "server", round=round))
         state = State(

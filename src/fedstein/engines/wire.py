@@ -173,14 +173,15 @@ class Reply(_Part):
             bill = Upload(order.agent, bits, None, float(bits), 0, bits, order.particles.shape[1], captured=1.0)
         else:
             contract = uplink.contract
-            kept = min(self.kept, contract.dim)
+            kept, most = min(self.kept, contract.dim), max(0, 8 * (len(frame) - contract.overhead_bytes))
+            position_bits = min(self.position_bits, most)
             bill = Upload(
                 agent=order.agent,
                 bits=bits,
                 budget_bits=contract.budget_bits,
                 bound_bits=letter_bits(contract, kept),
-                position_bits=self.position_bits,
-                entry_bits=8 * (len(frame) - contract.overhead_bytes) - self.position_bits,
+                position_bits=position_bits,
+                entry_bits=most - position_bits,
                 kept=kept,
                 captured=self.captured,
             )

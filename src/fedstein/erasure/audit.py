@@ -29,7 +29,7 @@ from fedstein.config import Config, ErasureConfig, differences, to_table
 from fedstein.data import Examples
 from fedstein.engines import State, Totals, rounds
 from fedstein.erasure.evidence import SCORES, assess, membership
-from fedstein.erasure.request import bits_before, done_event, is_done
+from fedstein.erasure.request import bits_before, done_event, is_done, left_of
 from fedstein.errors import UserError
 from fedstein.metrics import (
     accuracy,
@@ -340,7 +340,7 @@ def _taken_back(found: Audit) -> None:
         return
     note = "largest share of an agent's site that its uploads have not taken back"
     if is_remote(found.run):
-        share = max(_left_by_bills(found.run, erasure).values())
+        share = max(left_of(found.run, erasure).values())
         status: Status = "pass" if share <= 0.01 else "warn" if share <= 0.05 else "fail"
         found.check("site taken back", share, 0.01, status, f"{note}, by what the agents say of their uploads")
         return
@@ -355,17 +355,6 @@ def _taken_back(found: Audit) -> None:
     share = max((last[agent] / norm for agent, norm in first.items() if norm > 0), default=0.0)
     status = "pass" if share <= 0.01 else "warn" if share <= 0.05 else "fail"
     found.check("site taken back", share, 0.01, status, note)
-
-
-def _left_by_bills(run: Path, erasure: ErasureConfig) -> dict[int, float]:
-    """What is left of each site: every upload says which share of the energy of all that was left has arrived."""
-    left = dict.fromkeys(erasure.agents, 1.0)
-    for line in read_metrics(run):
-        if erasure.start < line["round"] <= erasure.start + erasure.rounds:
-            for upload in line["uploads"]:
-                if upload["agent"] in left and not upload["refused"]:
-                    left[upload["agent"]] *= max(0.0, 1.0 - upload["captured"]) ** 0.5
-    return left
 
 
 def _touched(found: Audit) -> None:

@@ -53,9 +53,13 @@ __all__ = [
     "done_event",
     "frozen_network",
     "is_done",
+    "left_of",
     "open_run",
     "unforgotten",
 ]
+
+
+MOST_LEFT = 0.05  # of an agent's site, where it is taken for forgotten
 
 
 @dataclass(frozen=True)
@@ -237,18 +241,26 @@ def complete(run: Path) -> None:
 
 
 def unforgotten(run: Path) -> list[int]:
-    """Agents that had to forget themselves and never answered: the model still knows them."""
+    """Agents elsewhere that had to forget themselves, and did not, or not enough: the model still knows them."""
     erasure = load_run_config(run, careful=False).erasures[-1]
-    if erasure.rounds == 0:  # retrained, or taken back by the server
+    if erasure.rounds == 0 or not is_remote(run):  # retrained, or taken back by the server; or nobody can be away
         return []
-    answered = {
-        upload["agent"]
-        for line in read_metrics(run)
-        if erasure.start < line["round"] <= erasure.start + erasure.rounds
-        for upload in line["uploads"]
-        if not upload["refused"]
-    }
-    return sorted(set(erasure.agents) - answered)
+    return sorted(agent for agent, left in left_of(run, erasure).items() if left > MOST_LEFT)
+
+
+def left_of(run: Path, erasure: ErasureConfig) -> dict[int, float]:
+    """What is left of each agent that forgets itself: 1 until it has answered.
+
+    Of a site: every upload says which share of the energy of all that was left has arrived.
+    """
+    left = dict.fromkeys(erasure.agents, 1.0)
+    for line in read_metrics(run):
+        if erasure.start < line["round"] <= erasure.start + erasure.rounds:
+            for upload in line["uploads"]:
+                if upload["agent"] in left and not upload["refused"]:
+                    gone = upload["captured"] if erasure.method == "take-back" else 1.0
+                    left[upload["agent"]] *= min(1.0, max(0.0, 1.0 - gone)) ** 0.5
+    return left
 
 
 def is_done(run: Path) -> bool:

@@ -116,6 +116,8 @@ def plan_erasure(
             ),
         }
     )
+    if problem.remote:  # agents elsewhere cannot go back to an older checkpoint
+        overrides = [*overrides, "recording.checkpoint_every=1"]
     # Checked again: the limits of every key hold for what was planned as well.
     return make_config(to_table(planned), overrides)
 

@@ -25,11 +25,13 @@ class Identity(BaseModel):
     run: str = Field(pattern=r"^[0-9a-f]{32}$")
     lineage: str = Field(pattern=r"^[0-9a-f]{32}$")  # of the model: an erasure goes on with its parent's
     names: tuple[str, ...]  # of the agents, in the order of their numbers
+    before: str | None = Field(None, pattern=r"^[0-9a-f]{32}$")  # of the model before, where it was trained anew
 
 
-def new_identity(names: tuple[str, ...], lineage: str | None = None) -> Identity:
-    """Of a new run; of a new model if no lineage is given."""
-    return Identity(run=uuid.uuid4().hex, lineage=uuid.uuid4().hex if lineage is None else lineage, names=names)
+def new_identity(names: tuple[str, ...], lineage: str | None = None, before: str | None = None) -> Identity:
+    """Of a new run; of a new model if no lineage is given. `before` is the lineage of the model that it replaces."""
+    lineage = uuid.uuid4().hex if lineage is None else lineage
+    return Identity(run=uuid.uuid4().hex, lineage=lineage, names=names, before=before)
 
 
 def save_identity(run: Path, identity: Identity) -> None:

@@ -7,6 +7,7 @@ only. What is the same is which file goes where (docs/between-machines.md).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -14,13 +15,23 @@ from pathlib import Path
 
 from fedstein.errors import UserError
 
-__all__ = ["make_agent_key", "make_certificates"]
+__all__ = ["check_name", "make_agent_key", "make_certificates"]
 
 DAYS = 90
 
 
+def check_name(name: str) -> None:
+    """Agents' names are file names, and stand in settings."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise UserError(f"The name of an agent must be letters, digits, '.', '_' and '-'. Got {name!r}.")
+
+
 def make_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
     """A new CA and a server certificate for these host names and addresses; the files."""
+    hosts = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]  # the SuperLink speaks to itself by these
+    for host in hosts:
+        if not host.isascii() or not host.isprintable() or " " in host:
+            raise UserError(f"The '--hosts' must be plain names or addresses (punycode). Got {host!r}.")
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -70,6 +81,7 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
 
 def make_agent_key(folder: Path, name: str) -> list[Path]:
     """The key pair that an agent is known by, in the form of OpenSSH; the files."""
+    check_name(name)
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -99,5 +111,7 @@ def _write(path: Path, content: bytes, secret: bool = False) -> Path:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb") as file:
             file.write(content)
     except FileExistsError:
-        raise UserError(f"The file {path} is there already: no key is ever overwritten.") from None
+        raise UserError(f"{path} is there already: no key is ever overwritten.") from None
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error.strerror}.") from error
     return path

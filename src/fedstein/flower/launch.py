@@ -35,13 +35,12 @@ def command(name: str) -> str:
     return found
 
 
-def run_app(app: Path, superlink: str | None, settings: Mapping[str, str], quiet: bool) -> int:
-    """`flwr run`, until it ends; what the run says goes to stderr unless `quiet`."""
+def run_app(app: Path, superlink: str | None, settings: Mapping[str, str]) -> int:
+    """`flwr run`, until it ends; what the run says goes to stderr."""
     given = [f'{key}="{value}"' for key, value in settings.items()]
     words = [command("flwr"), "run", str(app), *([superlink] if superlink else []), "--stream"]
     words += ["--run-config", " ".join(given)]
-    output = subprocess.DEVNULL if quiet else sys.stderr
-    return subprocess.run(words, env=environment(), stdout=output, stderr=output, check=False).returncode
+    return subprocess.run(words, env=environment(), stdout=sys.stderr, stderr=sys.stderr, check=False).returncode
 
 
 def free_port() -> int:

@@ -44,17 +44,23 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
             raise UserError(f"The '{word}' must be a file. Got {str(path)!r}.")
     if (node.ca is None) != (node.key is None):
         raise UserError("The '--ca' and '--key' must be given both: a key is only shown over TLS.")
-    node.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    host, _, port = node.superlink.rpartition(":")
+    if not host or not port.isdecimal() or "/" in node.superlink:
+        raise UserError(f"The '--superlink' must be HOST:PORT. Got {node.superlink!r}.")
     address = f"127.0.0.1:{free_port()}"
     secret = node.state / "executor.secret"
-    secret.unlink(missing_ok=True)
-    with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_hex(32).encode())
-    stop = _Stop()
     words = {
         "executor": [sys.executable, "-m", "fedstein.flower.executor", address, str(secret)],
         "SuperNode": _supernode(node, address, secret),
     }
+    try:
+        node.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"The '--state' must be a folder. Got {str(node.state)!r}: {error.strerror}.") from error
+    secret.unlink(missing_ok=True)
+    with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_hex(32).encode())
+    stop = _Stop()
     running: dict[str, subprocess.Popen[bytes]] = {}
     again = dict.fromkeys(words, 0.0)
     try:

@@ -23,6 +23,7 @@ from fedstein.flower.identity import Identity, confirmed, load_identity, new_ide
 from fedstein.models import DenseStack
 from fedstein.problem import Metrics, Problem
 from fedstein.runs import RunFolder, hold, load_run_config
+from fedstein.runs.checkpoints import checkpoint_rounds
 
 __all__ = ["serve", "server_app"]
 
@@ -51,15 +52,19 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
     meet a server that does not know of it.
     """
     path = Path(str(settings["run"]))
-    patience = Patience(seconds=float(settings["deadline"]), retries=int(settings["retries"]))
+    patience = _patience(settings)
+    config = load_config(folder / "config.toml", str(settings["set"]).split())
     if (path / "config.toml").is_file():
-        identity = load_identity(path)
+        old, identity = load_run_config(path, careful=False), load_identity(path)
+        if identity is None and not checkpoint_rounds(path):  # it was stopped before it had asked anybody
+            identity = new_identity(_names(str(settings["agents"]), old))
+            save_identity(path, identity)
         if identity is None:
             raise UserError(f"The run folder {path} is not of a Flower federation. Choose another 'run'.")
-        problem = _problem(load_run_config(path, careful=False), path)
-        run, state = RunFolder.resume(path)
+        problem = _problem(old, path)
+        more = config.rounds if config.rounds > old.rounds and not old.erasures else None
+        run, state = RunFolder.resume(path, more)
     else:
-        config = load_config(folder / "config.toml", str(settings["set"]).split())
         config = config.model_copy(update={"recording": config.recording.model_copy(update={"checkpoint_every": 1})})
         identity = new_identity(_names(str(settings["agents"]), config))
         problem, state = _problem(config, None), None
@@ -67,10 +72,21 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
         save_identity(path, identity)
     with run:
         check_particles(path, run.config, problem, None if state is None else state.particles)
-        engine = Flower(grid, identity.names, identity.run, _heads(identity, run.config, problem), problem.frozen)
+        heads = _heads(identity, run.config, problem)
+        engine = Flower(grid, identity.names, identity.run, heads, problem.frozen, patience.seconds)
         _work(run, problem, state, engine, patience)
     if run.config.erasures:
         _forgotten(path, identity, engine, patience.seconds)
+
+
+def _patience(settings: UserConfig) -> Patience:
+    try:
+        seconds, retries = float(settings["deadline"]), int(settings["retries"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"The 'deadline' and 'retries' of the app must be numbers: {error}.") from None
+    if not 0 < seconds < 1e7 or not 0 <= retries <= 1000:
+        raise UserError(f"The 'deadline' must be seconds above 0, 'retries' at least 0. Got {seconds:g} and {retries}.")
+    return Patience(seconds, retries)
 
 
 def _problem(config: Config, run: Path | None) -> Problem:
@@ -153,18 +169,21 @@ def _forgotten(path: Path, identity: Identity, engine: Flower, seconds: float) -
 
     An agent that cannot be reached blocks nobody: it is asked again whenever this run is gone on with.
     """
-    erasure = load_run_config(path, careful=False).erasures[-1]
-    before = load_identity(Path(erasure.parent)) or identity
     complete(path)
     # A model that is trained anew has another lineage: of the old one nobody needs anything any more.
-    leaving = erasure.agents if before.lineage == identity.lineage else range(len(identity.names))
+    lineage = identity.before or identity.lineage
+    config = load_run_config(path, careful=False)
+    leaving = set(config.erased) if identity.before is None else set(range(len(identity.names)))
+    done = confirmed(path).union(*(confirmed(Path(one.parent)) for one in config.erasures if identity.before is None))
     for agent in unforgotten(path):
-        _say(f"unforgotten: agent {identity.names[agent]} never answered; it is not asked to delete what it will need")
-    for agent in sorted(set(leaving) - confirmed(path) - set(unforgotten(path))):
+        _say(
+            f"unforgotten: agent {identity.names[agent]} has not forgotten; it is not asked to delete what it will need"
+        )
+    for agent in sorted(leaving - done - set(unforgotten(path))):
         name, node = identity.names[agent], engine.node_of(agent)
         answer: dict[str, Any] = {"error": "it could not be reached"}
         if node is not None:
-            asked = RecordDict({"purge": ConfigRecord({"agent": name, "lineage": before.lineage})})
+            asked = RecordDict({"purge": ConfigRecord({"agent": name, "lineage": lineage})})
             answer = engine.ask("train.purge", {node: asked}, min(seconds, 120.0)).get(node, answer)
         with hold(path) as journal:
             if isinstance(answer.get("purged"), int):

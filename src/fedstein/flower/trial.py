@@ -123,9 +123,9 @@ class Site:
 @contextmanager
 def site(folder: Path, simulated: bool = False) -> Iterator[Site]:
     """A trial's processes; they end with the block."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"The 'DIR' must be a new or empty folder. Got {str(folder)!r}.")
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise UserError(f"The folder {folder} must be new or empty.")
     found = Site(folder.resolve(), simulated)
     with ExitStack() as stack:
         stack.callback(found.stop)
