@@ -50,9 +50,12 @@ SETTINGS = {
     "fedavg": ("method.name=fedavg", "method.particles=1", "uplink.budget=1.0d", "schedule.order=random"),
     "dsgld": ("method.name=dsgld", "method.step_size=1e-6", "uplink.budget=2.0d", "schedule.agents_per_round=2"),
 }
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::FutureWarning:ray", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore::FutureWarning:ray", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
+    pytest.mark.xdist_group("engines"),  # one Ray for all
+]
 IMPATIENT = Patience(seconds=5.0, retries=1, pause=0.0)
 
 

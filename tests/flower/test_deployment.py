@@ -21,6 +21,7 @@ from fedstein.flower.trial import site
 from fedstein.runs import load_particles, read_journal, read_metrics
 
 NAMES = ("north", "south", "west")
+pytestmark = pytest.mark.xdist_group("deployment")  # one federation for all
 SETTINGS = (
     "model.hidden=[]",
     "threads=1",

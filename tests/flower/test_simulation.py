@@ -10,6 +10,7 @@ import pytest
 from fedstein.flower.trial import site
 from fedstein.runs import load_particles, load_state, read_journal
 
+pytestmark = pytest.mark.xdist_group("simulation")  # one federation for all
 SETTINGS = (
     "data.name=digits",
     "data.agents=4",
