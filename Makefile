@@ -11,7 +11,7 @@ run: .venv/run.stamp
 
 test: .venv/test.stamp lint
 	$(BIN)/fedstein data get fashion-mnist
-	$(BIN)/python -m pytest -q -n auto --dist loadgroup
+	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --dist loadgroup
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .

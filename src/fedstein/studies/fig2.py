@@ -59,7 +59,7 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
     names = [entry["name"] for entry in sweep(runs, quick)["list"]]
     curves = {name: [evaluations(out / "runs" / name / f"seed-{seed}") for seed in range(runs)] for name in names}
     rounds = sorted(curves[OURS][0])
-    early, late = EARLY, rounds[-1]
+    early, late = min(rounds, key=lambda at: abs(at - EARLY)), rounds[-1]
 
     def gain(better: str, worse: str, metric: str, at: int) -> list[float]:
         sign = 1 if metric == "accuracy" else -1
