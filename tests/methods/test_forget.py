@@ -62,8 +62,9 @@ def test_as_the_letter_writes_it_the_particles_run_away(mixture, agent):
     with suppress(DivergedError):  # agent 0, in the third round: 0.21, 0.48, 1.00, then not finite
         for state in forget(trained, agent, 40, guarded=False):
             found.append(distance(exact, state.particles, without))
-    assert len(found) < 40 or found[-1] > 1.5 * before  # agent 1: 0.21 to 0.43
-    assert max(found) > 0.4
+    # Agent 1: 0.21 to 0.43 on one kind of CPU, to 0.38 on another; what grows here is the rounding as well.
+    assert len(found) < 40 or found[-1] > 1.5 * before
+    assert max(found) > 1.5 * before
 
 
 @pytest.mark.parametrize("compressed", [False, True])
