@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import stat
 import tomllib
+from contextlib import closing
 
 import pytest
 import torch
@@ -104,6 +106,35 @@ def test_keys_are_nobody_elses_and_never_overwritten(tmp_path):
     assert (tmp_path / "keys" / "north.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
     with pytest.raises(UserError, match="no key is ever overwritten"):
         make_agent_key(tmp_path / "keys", "north")
+
+
+@pytest.mark.parametrize("wal", [False, True])
+def test_what_was_deleted_in_a_database_is_gone_from_its_file(tmp_path, wal):
+    path, secret = tmp_path / "link.db", b"a frame of the agent " * 500
+    with closing(sqlite3.connect(path, isolation_level=None)) as link:  # as the SuperLink has it open
+        link.execute("PRAGMA secure_delete=OFF")
+        link.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
+        link.execute("CREATE TABLE objects (id INTEGER PRIMARY KEY, content BLOB)")
+        link.executemany("INSERT INTO objects (content) VALUES (?)", [(secret,), (b"of the others",), (secret,)])
+        link.execute("DELETE FROM objects WHERE id != 2")
+
+        def found():
+            return any(secret[:200] in file.read_bytes() for file in tmp_path.glob("link.db*"))
+
+        assert found()
+        assert json.loads(fedstein("flower", "purge", path, "--json").stdout)["freed_bytes"] > 0
+        assert not found()
+        assert link.execute("SELECT content FROM objects").fetchall() == [(b"of the others",)]
+    assert fedstein("flower", "purge", path).exit_code == 0  # again is no harm
+
+
+def test_only_a_database_is_purged(tmp_path):
+    with pytest.raises(UserError, match="must be the file that the SuperLink was started with"):
+        fedstein("flower", "purge", tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "text").write_text("not a database, but long enough to look like one" * 100)
+    with pytest.raises(UserError, match="must be a SuperLink's"):
+        fedstein("flower", "purge", tmp_path / "text")
 
 
 def test_a_node_says_what_is_missing(tmp_path):

@@ -13,6 +13,7 @@ from fedstein.cli.train import with_whole_paths
 from fedstein.config import load_config
 from fedstein.errors import UserError
 from fedstein.flower.app import write_app
+from fedstein.flower.database import purge_database
 from fedstein.flower.keys import check_name, make_agent_key, make_certificates
 from fedstein.flower.node import Node, serve_node
 from fedstein.flower.trial import run_trial
@@ -101,6 +102,19 @@ def node(
     if insecure != (ca is None and key is None):
         raise UserError("Give '--ca' and '--key', or say '--insecure'.")
     serve_node(Node(agent, data, state, superlink, ca, key), lambda text: print(f"fedstein: {text}", file=sys.stderr))
+
+
+@app.command()
+def purge(
+    database: Annotated[Path, typer.Argument(metavar="DATABASE", help="The SuperLink's '--database'.")],
+    json: JsonOption = False,
+) -> None:
+    """Delete for good what the SuperLink has deleted: its file keeps frames of agents that were forgotten."""
+    freed = purge_database(database)
+    if json:
+        print_json({"database": str(database), "freed_bytes": freed})
+    else:
+        console.print(f"Wrote {database} anew, without what was deleted in it ({freed:,} bytes).")
 
 
 @app.command()

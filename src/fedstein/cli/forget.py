@@ -161,7 +161,11 @@ def _in_federation(request: Request, identity: Identity, app: Path, superlink: s
         console.print(
             f"Agent {identity.names[agent]} has not yet said that it deleted what it knew: the same command asks again."
         )
-    console.print(f"It is done: {request.out}\nNext:       fedstein audit {request.out} --data FOLDER")
+    console.print(
+        f"It is done: {request.out}\n"
+        f"Next:       fedstein flower purge DATABASE    (the SuperLink's: its file may still hold frames)\n"
+        f"            fedstein audit {request.out} --data FOLDER"
+    )
 
 
 def _by_name(text: str, identity: Identity) -> list[int]:

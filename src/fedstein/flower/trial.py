@@ -176,6 +176,8 @@ def run_trial(folder: Path, names: Sequence[str], overrides: Sequence[str], say:
         )
         left = sorted(file.name for file in (here.folder / "state" / leaving).rglob("*.safetensors"))
         tell(f"left of it on its own disk: {len(left)} files of memory")
+        here.fedstein("flower", "purge", "link.db")
+        tell("purged: what the SuperLink's database had deleted")
     (folder / "server" / "test.npz").rename(folder / "data" / "test.npz")
     here.fedstein("train", "server/run/config.toml", "--set", f"data.path={here.folder / 'data'}", "--out", "one/run")
     here.fedstein("forget", "one/run", *forget, "--out", "one/after", "--keep-parent")
