@@ -42,9 +42,10 @@ kill: .venv/test.stamp
 	$(BIN)/python tests/runs/kills.py --writes
 	$(BIN)/python tests/runs/kills.py --forget
 
-# A real Flower deployment whose nodes, SuperLink and server are killed; the quicker part of it is in `make test`.
+# Every engine against one process, and a Flower deployment whose nodes, SuperLink and server are killed; the quicker
+# part of it is in `make test`.
 faults: .venv/test.stamp
-	FEDSTEIN_FAULTS=1 $(BIN)/python -m pytest -q tests/flower/test_deployment.py
+	FEDSTEIN_FAULTS=1 $(BIN)/python -m pytest -q tests/engines/test_conformance.py tests/flower/test_deployment.py
 
 # 300 rounds of a Flower simulation in which a tenth of the visits fail.
 soak: .venv/test.stamp

@@ -30,23 +30,16 @@ SETTINGS = (
     "method.factor=linear",
     "uplink.budget=20.0d",
     "uplink.feedback=true",
+    "uplink.record_frames=true",
     "schedule.agents_per_round=2",
     "evaluation.every=10",
 )
 campaign = pytest.mark.skipif("FEDSTEIN_FAULTS" not in os.environ, reason="make faults runs it")
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    with site(tmp_path_factory.mktemp("deployment") / "site") as found:
-        found.fedstein("data", "split", "data", "--set", "data.name=digits", "--set", "data.agents=3")
-        (found.folder / "server").mkdir()
-        os.link(found.folder / "data" / "test.npz", found.folder / "server" / "test.npz")
-        found.start_link()
-        for number, name in enumerate(NAMES):
-            found.register(name)
-            found.start_node(name, found.folder / "data" / f"agent-{number}.npz")
-        yield found
+@pytest.fixture
+def here(deployment):
+    return deployment
 
 
 def init(here, name, folder="server", *overrides):
@@ -121,6 +114,8 @@ def test_a_server_killed_in_the_middle_goes_on_to_the_same_particles(here):
 def test_the_federation_forgets_an_agent_that_deletes_what_it_knew(here):
     """After the test above: the same run."""
     run, one = here.folder / "first-run", here.folder / "first-one"
+    frames = [file.read_bytes() for file in (one / "frames" / "agent-1").iterdir()]
+    assert len(frames) == 3
     more = ("--agents", "1", "--method", "take-back", "--by", "agent", "--rounds", "2", "--repair", "2", "--json")
     here.fedstein("forget", one, *more, "--out", "first-one-after")
     place = ("--flower", "first", "--superlink", "trial")
@@ -140,6 +135,11 @@ def test_the_federation_forgets_an_agent_that_deletes_what_it_knew(here):
     left = {file.name for file in (here.folder / "state" / "south").rglob("*") if file.is_file()}
     assert left == {"home.json", "lock", "executor.secret"}
     assert not list((here.folder / "first-run" / "checkpoints").glob("*"))
+    assert not (run / "frames" / "agent-1").exists()
+    here.fedstein("flower", "purge", "link.db")  # while the SuperLink is running
+    database = b"".join(file.read_bytes() for file in here.folder.glob("link.db*"))
+    for frame in frames:
+        assert not any(frame[place : place + 100] in database for place in range(0, len(frame) - 100, 100))
 
 
 def test_strangers_are_refused(here):

@@ -85,11 +85,9 @@ client._registered_funcs["train.visit"] = bad
 '''
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    with site(tmp_path_factory.mktemp("simulation") / "site", simulated=True) as found:
-        found.start_link()
-        yield found
+@pytest.fixture
+def here(simulation):
+    return simulation
 
 
 def simulate(here, app, rounds, *overrides, **settings):
@@ -116,26 +114,6 @@ def local(here, name, rounds):
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     here.fedstein("train", *sets, "--set", f"rounds={rounds}", "--out", name)
     return here.folder / name
-
-
-def test_a_simulation_and_its_erasure_are_bit_for_bit_as_in_one_process(here):
-    run = init(here, "good")
-    said = simulate(here, "good", 6)
-    assert (run / "result.json").is_file(), said
-    one = local(here, "one", 6)
-    assert load_particles(run).equal(load_particles(one))
-    assert (run / "metrics.jsonl").read_bytes() == (one / "metrics.jsonl").read_bytes()
-    assert not (run / "agents").exists()  # what agents remember is theirs
-
-    more = ("--agents", "1", "--method", "take-back", "--rounds", "3", "--repair", "3")
-    here.fedstein("forget", one, *more, "--out", "one-after")
-    here.flwr("federation", "simulation-config", "@none/default", "trial", "--num-supernodes", "4")
-    found = here.fedstein("forget", run, *more, "--out", "after", "--flower", "good", "--superlink", "trial", "--json")
-    assert json.loads(found)["confirmed"] == [1]
-    assert json.loads(found)["unconfirmed"] == []
-    assert load_particles(here.folder / "after").equal(load_particles(here.folder / "one-after"))
-    homes = list((here.folder / "good-run-agents" / "agent-1").rglob("*"))
-    assert {home.name for home in homes if home.is_file()} == {"home.json", "lock"}
 
 
 def test_whatever_an_agent_answers_the_run_goes_on(here):

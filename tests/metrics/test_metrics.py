@@ -8,7 +8,19 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_score
 from torchmetrics.classification import MulticlassCalibrationError
 
-from fedstein.metrics import accuracy, adaptive_ece, brier, class_accuracy, ece, mce, mix, nll, ood_auroc, reliability
+from fedstein.metrics import (
+    accuracy,
+    adaptive_ece,
+    brier,
+    class_accuracy,
+    ece,
+    ece_floor,
+    mce,
+    mix,
+    nll,
+    ood_auroc,
+    reliability,
+)
 
 
 @pytest.fixture
@@ -47,6 +59,16 @@ def test_reliability_against_scikit_learn(predictions):
     assert curve.accuracy == pytest.approx(list(truth), abs=0.02)
     weighted = float(np.mean(np.abs(truth - mean)))  # equal counts
     assert adaptive_ece(*predictions) == pytest.approx(weighted, abs=2e-3)
+
+
+def test_the_floor_of_the_ece_is_that_of_a_normal_count(predictions, generator):
+    """A bin's number of right answers is nearly normal: its mean distance from what is expected is known."""
+    confidence = predictions[0].double().max(1).values
+    variance = torch.zeros(15, dtype=torch.float64)
+    variance.index_add_(0, (confidence * 15).ceil().long() - 1, confidence * (1 - confidence))
+    expected = float((2 / np.pi * variance).sqrt().sum() / len(confidence))
+    assert ece_floor(predictions[0], generator, draws=400) == pytest.approx(expected, rel=0.03)
+    assert ece(*predictions) > 3 * expected  # these labels are of other probabilities
 
 
 def test_an_edge_belongs_to_the_bin_below():
