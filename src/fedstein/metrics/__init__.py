@@ -1,6 +1,15 @@
 """Accuracy, calibration and uncertainty of predictions. Pure functions on tensors."""
 
-from fedstein.metrics.calibration import Reliability, adaptive_ece, ece, fit_scaling, mce, reliability, scaled
+from fedstein.metrics.calibration import (
+    Reliability,
+    adaptive_ece,
+    ece,
+    ece_floor,
+    fit_scaling,
+    mce,
+    reliability,
+    scaled,
+)
 from fedstein.metrics.classification import accuracy, brier, class_accuracy, nll
 from fedstein.metrics.forgetting import js, kl, likelihood_ratio, membership_auc, true_positives, true_probability
 from fedstein.metrics.uncertainty import Prediction, mix, ood_auroc
@@ -13,6 +22,7 @@ __all__ = [
     "brier",
     "class_accuracy",
     "ece",
+    "ece_floor",
     "fit_scaling",
     "js",
     "kl",

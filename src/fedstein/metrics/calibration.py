@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedstein.metrics.classification import nll
 
-__all__ = ["Reliability", "adaptive_ece", "ece", "fit_scaling", "mce", "reliability", "scaled"]
+__all__ = ["Reliability", "adaptive_ece", "ece", "ece_floor", "fit_scaling", "mce", "reliability", "scaled"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,16 @@ def ece(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:
     0.19999998807907104
     """
     return reliability(probabilities, labels, bins).ece()
+
+
+def ece_floor(probabilities: Tensor, generator: torch.Generator, bins: int = 15, draws: int = 50) -> float:
+    """The ECE that would be seen if these probabilities were exactly right: the mean over labels drawn from them.
+
+    It is above 0 because a bin's accuracy is counted on finitely many examples. Models that are near it differ in ECE
+    by chance only.
+    """
+    labels = torch.multinomial(probabilities, draws, replacement=True, generator=generator)
+    return sum(ece(probabilities, labels[:, draw], bins) for draw in range(draws)) / draws
 
 
 def mce(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:

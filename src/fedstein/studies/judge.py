@@ -16,7 +16,7 @@ from torch import Tensor
 from fedstein.build import load_run
 from fedstein.data import SHIFTS, enlarge, load_digits, shifted
 from fedstein.errors import UserError
-from fedstein.metrics import Prediction, fit_scaling, ood_auroc, scaled
+from fedstein.metrics import Prediction, ece_floor, fit_scaling, ood_auroc, scaled
 from fedstein.problem import Problem, predict, score_predictions
 from fedstein.runs import load_checkpoint, to_json
 from fedstein.runs.files import write
@@ -54,7 +54,8 @@ def under_shifts(problem: Problem, particles: Tensor, scale: float = 1.0) -> dic
         return Prediction(probabilities, entropy - found.epistemic, found.epistemic)
 
     inside = predicted(images)
-    found = {CLEAN: _scores(inside, labels, problem.ece_bins)}
+    floor = ece_floor(inside.probabilities, stream(0, "ece floor"), problem.ece_bins)
+    found = {CLEAN: _scores(inside, labels, problem.ece_bins) | {"ece_floor": floor}}
     for name, (_, levels) in SHIFTS.items():
         for level in levels:
             moved = shifted(images, name, level, stream(0, f"{name} {level:g}"))
@@ -99,7 +100,7 @@ def judge_all(
 
 
 def _remembered(run: Path, scaling: bool) -> dict[str, Any]:
-    key = {"particles_sha256": load_checkpoint(run)[0].particles_sha256, "scaling": scaling, "of": conditions()}
+    key = {"version": 2, "particles_sha256": load_checkpoint(run)[0].particles_sha256, "scaling": scaling, "of": conditions()}
     place = run.with_name(f"judged-{run.name}.json")
     try:
         kept = json.loads(place.read_bytes())
