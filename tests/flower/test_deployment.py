@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from fedstein.flower.keys import make_agent_key, make_certificates
-from fedstein.flower.trial import site
 from fedstein.runs import load_particles, read_journal, read_metrics
 
 NAMES = ("north", "south", "west")

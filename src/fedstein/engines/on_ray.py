@@ -108,7 +108,7 @@ class Rays:
 
     def __init__(self, ray: Any, build: Any, agents: int, actors: int, threads: int = 1) -> None:
         self._ray, self._agents = ray, agents
-        # An actor that dies is started again, and Ray asks it again: starting takes longer than a failure is waited for.
+        # An actor that dies is started again and asked again by Ray: that takes longer than a failure is waited for.
         kind = ray.remote(num_cpus=threads, max_restarts=-1, max_task_retries=-1)(Player)
         self._actors = [kind.remote(build, threads) for _ in range(actors)]
         self._idle = deque(self._actors)

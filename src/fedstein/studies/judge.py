@@ -100,7 +100,12 @@ def judge_all(
 
 
 def _remembered(run: Path, scaling: bool) -> dict[str, Any]:
-    key = {"version": 2, "particles_sha256": load_checkpoint(run)[0].particles_sha256, "scaling": scaling, "of": conditions()}
+    key = {
+        "version": 2,
+        "particles_sha256": load_checkpoint(run)[0].particles_sha256,
+        "scaling": scaling,
+        "of": conditions(),
+    }
     place = run.with_name(f"judged-{run.name}.json")
     try:
         kept = json.loads(place.read_bytes())
