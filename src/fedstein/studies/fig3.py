@@ -223,7 +223,10 @@ def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
         handles = [
             panels[0].plot([], [], _MARKERS[budget], color="#888888", label=f"R_u = {budget}")[0] for budget in budgets
         ]
-        figure.legend(handles=handles, ncols=4, fontsize=8, loc="outside lower center")
+        floor = fmean(value for key in keys for value in values(*key, "ece_floor"))
+        lines = [panel.axvline(floor, color="#888888", linestyle=":", zorder=0) for panel in panels]
+        lines[0].set_label("what perfect calibration would show")
+        figure.legend(handles=[*handles, lines[0]], ncols=5, fontsize=8, loc="outside lower center")
 
     return Findings(claims, table, points, draw, (10.2, 5.0), {"shifted": shifts, "elsewhere": elsewhere})
 
