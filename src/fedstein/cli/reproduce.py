@@ -16,6 +16,7 @@ from fedstein.cli.sweep import WorkersOption, do_jobs
 from fedstein.cli.train import RayOption
 from fedstein.errors import FedsteinError
 from fedstein.studies import STUDIES, save
+from fedstein.sweeps import cores
 
 __all__ = ["reproduce"]
 
@@ -66,7 +67,7 @@ def reproduce(
         def tell(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        findings = study.find(out, runs, quick, tell)
+        findings = study.find(out, runs, quick, workers or cores(), tell)
     files = save(study, findings, out)
     worked = sum(job.done() for job in jobs) - before
     if json:

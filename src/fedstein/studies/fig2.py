@@ -54,7 +54,7 @@ def jobs(out: Path, runs: int, quick: bool) -> list[Job]:
     return [planned.job(out / "runs") for planned in plan_sweep(sweep(runs, quick))]
 
 
-def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
+def find(out: Path, runs: int, quick: bool, workers: int, tell: Tell) -> Findings:
     """Curves, early and final values, and the letter's three claims about sparsification."""
     names = [entry["name"] for entry in sweep(runs, quick)["list"]]
     curves = {name: [evaluations(out / "runs" / name / f"seed-{seed}") for seed in range(runs)] for name in names}

@@ -17,7 +17,7 @@ from fedstein.report.figures import COLOURS
 from fedstein.studies.claims import Claim, Part
 from fedstein.studies.judge import CLEAN, ELSEWHERE, conditions, judge_all
 from fedstein.studies.study import Findings, Study, Tell, mean_text
-from fedstein.sweeps import Job, cores, plan_sweep
+from fedstein.sweeps import Job, plan_sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,12 +120,12 @@ def jobs(out: Path, runs: int, quick: bool) -> list[Job]:
     return [planned.job(out / "runs") for planned in plan_sweep(sweep(runs, quick))]
 
 
-def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
+def find(out: Path, runs: int, quick: bool, workers: int, tell: Tell) -> Findings:
     """Every setting judged, the letter's claims about Bayesian and frequentist learning, and ours."""
     keys = [_key(entry["name"]) for entry in sweep(runs, quick)["list"]]
     places = [out / "runs" / ",".join(key) / f"seed-{seed}" for key in keys for seed in range(runs)]
     todo = [(place, place.parent.name.partition(",")[0].endswith("-scaled")) for place in places]
-    judged = iter(judge_all(todo, cores(), tell))
+    judged = iter(judge_all(todo, workers, tell))
     found = {key: [next(judged) for _ in range(runs)] for key in keys}
     budgets = [budget for budget in BUDGETS if ("fedavg", budget) in found]
 

@@ -72,7 +72,7 @@ def _ways(quick: bool) -> list[tuple[str, Fraction, str]]:
     ]
 
 
-def find(out: Path, runs: int, quick: bool, tell: Tell) -> Findings:
+def find(out: Path, runs: int, quick: bool, workers: int, tell: Tell) -> Findings:
     """Curves, and the letter's claims about forgetting."""
     ways = _ways(quick)
     names = [*(name for name, _, _ in ways), TAKE_BACK, SCRATCH]

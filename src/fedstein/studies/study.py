@@ -45,7 +45,7 @@ class Study:
     runs: int  # how many seeds it has unless told
     quick_runs: int
     jobs: Callable[[Path, int, bool], list[Job]]  # the folder, seeds, quick
-    find: Callable[[Path, int, bool, Tell], Findings]  # may take minutes, and tells how far it is
+    find: Callable[[Path, int, bool, int, Tell], Findings]  # with so many workers; tells how far it is
 
 
 def evaluations(run: Path) -> dict[int, dict[str, Any]]:
