@@ -26,20 +26,24 @@ def test_the_interval_is_scipys():
 
 
 @pytest.mark.parametrize(
-    ("parts", "status"),
+    ("parts", "status", "outcomes", "weakest"),
     [
-        ([[0.5, 0.6, 0.7], [0.1, 0.1, 0.11]], "reproduced"),
-        ([[0.5, 0.6, 0.7], [-0.1, 0.1, 0.11]], "reproduced only for part 0"),
-        ([[-0.5, -0.6, -0.7], [0.0, 0.0, 0.0]], "not reproduced"),
-        ([[0.5], [0.1]], "undecided: one run has no interval"),
+        ([[0.5, 0.6, 0.7], [0.1, 0.1, 0.11]], "reproduced", "holds, holds", 0),  # 0.6 of 0.25 is less than 0.10 of 0.01
+        ([[0.5, 0.6, 0.7], [-0.1, 0.1, 0.11]], "reproduced only for part 0", "holds, undecided", 1),
+        ([[0.0, 0.0, 0.0], [-0.5, -0.6, -0.7]], "not reproduced", "undecided, the opposite holds", 1),
+        ([[0.5], [0.1]], "undecided: one run has no interval", "undecided, undecided", 1),
+        ([[2.0, 2.0], [9.0, math.nan]], "reproduced only for part 0", "holds, undecided", 1),
     ],
 )
-def test_verdicts(parts, status):
+def test_verdicts(parts, status, outcomes, weakest):
     claim = Claim("So it is.", "points", [Part(f"part {i}", values) for i, values in enumerate(parts)])
     row = claim.row()
     assert row["status"] == claim.status == status
     assert {"claim", "status", "effect", "low", "high", "runs"} <= set(row)
-    assert row["effect"] == min(sum(values) / len(values) for values in parts)
+    assert ", ".join(part.outcome for part in claim.parts) == outcomes
+    assert row["part"] == f"part {weakest}"
+    mean = sum(parts[weakest]) / len(parts[weakest])
+    assert row["effect"] == (None if math.isnan(mean) else mean)
 
 
 def test_scaling_is_found_where_it_was_put():

@@ -77,6 +77,10 @@ def test_a_plan_has_every_combination_once(seeds, particles, budgets, entries):
         ({"list": [{"name": "a", "seed": 3}]}, "'seeds' is the place"),
         ({"base": {"seed": 3}}, "'seeds' is the place"),
         ({"list": [{"method.particles": 3}], "grid": {"method.particles": [3]}}, "It is in both"),
+        ({"list": [{"method.name": "fedavg"}], "grid": {"method": [{"name": "dsvgd"}]}}, "It is in both"),
+        ({"base": {"method": "fedavg"}, "grid": {"method.particles": [1, 2]}}, "must be a value or a table"),
+        ({"list": [{"method": "fedavg"}], "grid": {"method.particles": [1, 2]}}, "must be a value or a table"),
+        ({"base": {"method.name": "fedavg"}, "grid": {"method": ["dsvgd"]}}, "must be a value or a table"),
         ({"grid": {"data.path": ["a/b", "a_b"]}}, "the same folder"),
         ({"grid": {"method.particles": [datetime.date(2020, 1, 1)]}}, "method.particles"),
         ({"grid": {f"method.k{i}": list(range(10)) for i in range(9)}}, "may have 100,000 runs"),
@@ -151,6 +155,8 @@ def test_a_stopped_sweep_goes_on_to_the_same_end(tmp_path):
     stopped = result_of(tmp_path / "out" / "particles=2" / "seed-0")
     assert stopped is not None
     assert stopped["interrupted"]
+    rows = (tmp_path / "out" / "results.csv").read_text().splitlines()
+    assert [row.split(",")[3] for row in rows] == ["status", "stopped", "stopped"]
     found = fedstein("sweep", sweep, "--out", tmp_path / "out", "--json")
     assert found.returncode == 0, found.stderr
     assert all(row["status"] == "finished" for row in json.loads(found.stdout)["runs"])

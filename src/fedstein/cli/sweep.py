@@ -53,7 +53,11 @@ def sweep(
             for job in jobs:
                 console.print(f"{job.name}: {job.rounds} rounds")
         return
-    outcomes = do_jobs(jobs, out, workers, ray, quiet=json)
+    try:
+        outcomes = do_jobs(jobs, out, workers, ray, quiet=json)
+    except KeyboardInterrupt:
+        write(out / "results.csv", _csv([_row(job.so_far()) for job in jobs]).encode())
+        raise
     counts = {status: sum(outcome.status == status for outcome in outcomes) for status in _STATUSES}
     rows = [_row(outcome) for outcome in outcomes]
     files = [out / "results.csv"]
@@ -185,4 +189,6 @@ def _tell(rows: Sequence[dict[str, Any]], failed: Sequence[Outcome], out: Path) 
     console.print(table)
     for outcome in failed:
         console.print(f"failed: {outcome.job.name}: {outcome.error or 'no words'}")
-    console.print(f"Results:  {out / 'results.csv'}\nNext:     fedstein compare {out}/*/seed-*")
+    console.print(f"Results:  {out / 'results.csv'}")
+    if all(row["status"] == "finished" for row in rows):
+        console.print(f"Next:     fedstein compare {out}/*/seed-*")

@@ -79,8 +79,7 @@ def ece(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:
 def ece_floor(probabilities: Tensor, generator: torch.Generator, bins: int = 15, draws: int = 50) -> float:
     """The ECE that would be seen if these probabilities were exactly right: the mean over labels drawn from them.
 
-    It is above 0 because a bin's accuracy is counted on finitely many examples. Models that are near it differ in ECE
-    by chance only.
+    It is above 0 because a bin's accuracy is counted on finitely many examples: of models near it, ECE says little.
     """
     labels = torch.multinomial(probabilities, draws, replacement=True, generator=generator)
     return sum(ece(probabilities, labels[:, draw], bins) for draw in range(draws)) / draws

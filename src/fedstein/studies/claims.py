@@ -36,13 +36,30 @@ class Part:
     @property
     def holds(self) -> bool:
         """The whole interval is on the claimed side."""
-        low = interval(self.differences)[1]
-        return low is not None and low > 0
+        return self.outcome == "holds"
+
+    @property
+    def outcome(self) -> str:
+        """Where the whole interval is."""
+        _, low, high = interval(self.differences)
+        if low is None or high is None or low <= 0 <= high:
+            return "undecided"
+        return "holds" if low > 0 else "the opposite holds"
+
+    @property
+    def strength(self) -> float:
+        """The mean in units of half its interval, by which parts of different measures can be compared."""
+        mean, low, _ = interval(self.differences)
+        if not math.isfinite(mean):
+            return -math.inf
+        if low is None or mean == low:
+            return math.copysign(math.inf, mean) if mean and low is not None else mean
+        return mean / (mean - low)
 
     def __str__(self) -> str:
         mean, low, high = interval(self.differences)
         ends = "" if low is None else f" [{low:+.4g}, {high:+.4g}]"
-        return f"{self.where}: {mean:+.4g}{ends}, {'holds' if self.holds else 'does not hold'}"
+        return f"{self.where}: {mean:+.4g}{ends}, {self.outcome}"
 
 
 @dataclass(frozen=True)
@@ -61,12 +78,7 @@ class Claim:
     @property
     def weakest(self) -> Part:
         """The part that speaks least for the claim."""
-
-        def strength(part: Part) -> float:
-            mean, low, _ = interval(part.differences)
-            return mean if low is None else low
-
-        return min(self.parts, key=strength)
+        return min(self.parts, key=lambda part: part.strength)
 
     @property
     def status(self) -> str:
@@ -93,6 +105,7 @@ class Claim:
             "low": low,
             "high": high,
             "runs": self.runs,
+            "part": self.weakest.where,
             "measure": self.measure,
             "parts": [str(part) for part in self.parts],
         }

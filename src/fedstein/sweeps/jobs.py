@@ -110,6 +110,10 @@ class Job:
         """Rounds that are done."""
         return sum(step.done() for step in self.steps)
 
+    def so_far(self) -> Outcome:
+        """What its folders say of it."""
+        return Outcome(self, "finished" if all(step.finished() for step in self.steps) else "stopped")
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -80,7 +80,7 @@ def plan_sweep(table: Mapping[str, Any]) -> list[Planned]:
     combinations = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     settings: dict[str, dict[str, Any]] = {}
     for (name, entry), combination in product(entries, combinations):
-        if twice := sorted(set(entry) & set(combination)):
+        if twice := sorted(set(entry) & set(_dotted(combination))):
             raise UserError(f"The sweep's key '{twice[0]}' must be in 'grid' or in 'list'. It is in both.")
         here = entry | combination
         label = ",".join([*([name] if name else []), *_spelled(combination if name else here)]) or "run"
@@ -184,5 +184,7 @@ def _merged(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
     found = dict(table)
     for key, value in more.items():
         old = found.get(key)
-        found[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        if old is not None and isinstance(old, Mapping) != isinstance(value, Mapping):
+            raise UserError(f"The sweep's key '{key}' must be a value or a table. It is {old!r} and {value!r}.")
+        found[key] = _merged(old, value) if isinstance(old, Mapping) else value
     return found
