@@ -23,6 +23,7 @@ from fedstein.flower.launch import command, environment, free_port
 __all__ = ["Node", "serve_node"]
 
 PAUSE = 5.0  # seconds before what has ended is started again
+POLL = 0.25  # seconds between the executor's looks for a message: each costs its machine a request
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
                     del running[name]
                     again[name] = time.monotonic() + PAUSE
                 if name not in running and time.monotonic() >= again[name]:
-                    more = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
+                    more = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL)}
                     running[name] = subprocess.Popen(line, env=environment(more), preexec_fn=_end_with_parent)
             time.sleep(0.2)
     finally:
