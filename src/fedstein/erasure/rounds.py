@@ -37,6 +37,7 @@ from fedstein.uplink import plan
 __all__ = ["erasure_rounds", "first_state", "plan_erasure", "site_norms"]
 
 SHARE = 0.2  # of training's rounds, what the repair takes: its uploads stay under a quarter of retraining's
+LETTER = {"factor": "kde", "kde_floor": 0.0, "kernel": "rbf", "step": "ema-adagrad", "step_size": 1e-3}
 
 
 def plan_erasure(
@@ -203,10 +204,14 @@ def _whose_turn(erasure: ErasureConfig, done: int) -> int:
 
 
 def _forgetting(method: Method, erasure: ErasureConfig) -> Method:
-    """The method of the agents that forget, with the settings that the run was trained with."""
+    """The method of the agents that forget, with the settings that the run was trained with.
+
+    Without guards it is the letter's, whatever the run was trained with; only temperature, likelihood, batches and the
+    number of local steps are the run's.
+    """
     settings = method.model_dump()
     if erasure.method == "forget-svgd":
-        return ForgetSVGD(**settings, guarded=erasure.guarded)
+        return ForgetSVGD(**settings | ({} if erasure.guarded else LETTER), guarded=erasure.guarded)
     return TakeBack(**settings) if erasure.method == "take-back" else method
 
 
