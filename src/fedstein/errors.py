@@ -5,7 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DivergedError", "FedsteinError", "PayloadError", "RunError", "SilenceError", "UserError", "nearest"]
+__all__ = [
+    "DivergedError",
+    "FedsteinError",
+    "OrderError",
+    "PayloadError",
+    "RunError",
+    "SilenceError",
+    "UserError",
+    "nearest",
+]
 
 
 class FedsteinError(Exception):
@@ -14,6 +23,10 @@ class FedsteinError(Exception):
 
 class UserError(FedsteinError, ValueError):
     """A mistake in what the user gave: an argument, a config key, a file. Exit code 2."""
+
+
+class OrderError(UserError):
+    """An order that an agent cannot follow. The server reads the text: it says nothing of the agent's data or disk."""
 
 
 class PayloadError(FedsteinError, ValueError):

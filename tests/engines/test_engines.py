@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from dataclasses import replace
 from functools import partial
@@ -354,7 +355,7 @@ def test_a_silent_agent_that_is_there_costs_little_after_the_first_time(tmp_path
     for _ in range(3):
         absent = {1} if waits else set()
         began = time.monotonic()
-        found = states(config, problem, 1, engine, patience=Patience(3.0, 0, 0.1), absent=absent)
+        found = states(config, problem, 1, engine, patience=Patience(3.0, 0, 0.1, 0.0), absent=absent)
         waits.append(time.monotonic() - began)
     assert len(found[0].uploads) == 2
     assert waits[1] < 0.5 * waits[0]
@@ -427,6 +428,48 @@ def test_a_forgotten_agent_has_nothing_left_and_says_so(tmp_path):
     assert isinstance(refused, Failure)
     assert "was forgotten" in refused.reason
     assert purge_home(tmp_path / "agent-0", LINEAGE, "agent-0") == 0
+
+
+@pytest.mark.parametrize(("name", "refuses"), [("linear", True), ("kde", True), ("flat", False), ("fedavg", False)])
+def test_an_agent_that_has_lost_its_memory_does_not_count_its_data_again(name, refuses, tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS[name], "schedule.order=round-robin"])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    found = states(config, problem, 5, engine)
+    shutil.rmtree(tmp_path / "agent-1")
+    notes = []
+    more = {"note": lambda event, **about: notes.append((event, about)), "patience": IMPATIENT}
+    states(config, problem, 4, engine, found[-1], **more)
+    missed = [about["reason"] for event, about in notes if event == "missed"]
+    assert bool(missed) == refuses
+    assert all("has lost what it knew of this model" in reason and str(tmp_path) not in reason for reason in missed)
+    assert ({about["agent"] for event, about in notes if event == "applied"} == {0, 2, 3}) == refuses
+
+
+def test_an_agent_that_answers_late_is_waited_for_again(tmp_path):
+    config = make_config(overrides=[*BASE, *SETTINGS["linear"], "schedule.agents_per_round=1"])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    late = []
+
+    def deliver(order):
+        if order.agent == 1 and not late:
+            late.append(engine.visit(order))
+            return []
+        return [engine.visit(order)]
+
+    def collect(seconds):
+        time.sleep(min(seconds, 0.01))
+        found = Homes.collect(engine, seconds)
+        return [*late, *found] if found and found[0].agent == 2 else found
+
+    engine.deliver, engine.collect = deliver, collect
+    absent, notes = set(), []
+    more = {"absent": absent, "note": lambda event, **about: notes.append((event, about.get("agent")))}
+    states(config, problem, 3, engine, patience=Patience(0.3, 0, 0.1, 0.0), **more)
+    assert ("missed", 1) in notes
+    assert ("ignored", 1) in notes
+    assert 1 not in absent
 
 
 def test_an_agent_refuses_what_it_cannot_follow(tmp_path):

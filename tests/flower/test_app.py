@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import stat
 import tomllib
 from contextlib import closing
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -18,6 +20,7 @@ from fedstein.config import load_config, make_config
 from fedstein.errors import UserError
 from fedstein.flower.keys import make_agent_key
 from fedstein.flower.node import Node, serve_node
+from fedstein.runs import take_lock
 
 DIGITS = ("data.name=digits", "data.agents=3", "model.hidden=[]", "rounds=4", "threads=1", "method.local_steps=2")
 
@@ -91,7 +94,7 @@ def test_the_app_is_thin_and_has_the_settings(tmp_path):
         fedstein("flower", "init", tmp_path / "app")
 
 
-@pytest.mark.parametrize("name", ["../../escaped", "-x", 'no"quote', "no space", "no\\slash"])
+@pytest.mark.parametrize("name", ["../../escaped", "-x", 'no"quote', "no space", "no\\slash", ",,"])
 def test_names_that_would_break_the_app_are_refused(tmp_path, name):
     with pytest.raises(UserError, match="The name of an agent must be"):
         fedstein("flower", "init", tmp_path / "app", "--agents", name)
@@ -115,6 +118,8 @@ def test_what_was_deleted_in_a_database_is_gone_from_its_file(tmp_path, wal):
         link.execute("PRAGMA secure_delete=OFF")
         link.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
         link.execute("CREATE TABLE objects (id INTEGER PRIMARY KEY, content BLOB)")
+        for name in ("node", "run", "message_ins"):
+            link.execute(f"CREATE TABLE {name} (id INTEGER)")
         link.executemany("INSERT INTO objects (content) VALUES (?)", [(secret,), (b"of the others",), (secret,)])
         link.execute("DELETE FROM objects WHERE id != 2")
 
@@ -133,8 +138,37 @@ def test_only_a_database_is_purged(tmp_path):
         fedstein("flower", "purge", tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "text").write_text("not a database, but long enough to look like one" * 100)
-    with pytest.raises(UserError, match="must be a SuperLink's"):
-        fedstein("flower", "purge", tmp_path / "text")
+    (tmp_path / "empty.db").touch()
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE mine (id INTEGER)")
+    for name in ("text", "empty.db", "other.db"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(UserError, match="must be a SuperLink's"):
+            fedstein("flower", "purge", tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_nothing_is_written_for_names_that_do_not_do(tmp_path):
+    for names in ("a,a", "a,ca.crt", "a,a.pub"):
+        with pytest.raises(UserError, match="different names|must not be that of"):
+            fedstein("flower", "keys", tmp_path / "keys", "--agents", names)
+    assert not (tmp_path / "keys").exists()
+
+
+def test_a_node_looks_at_its_data_and_keeps_its_folder_to_itself(tmp_path):
+    data = tmp_path / "own.npz"
+    node = Node("north", data, tmp_path / "state", "127.0.0.1:1", None, None)
+    np.savez(data, x=np.zeros((3, 4)), y=np.array([0, 1, -1]))
+    with pytest.raises(UserError, match="own.npz"):
+        serve_node(node, print)
+    np.savez(data, x=np.zeros((3, 4)), y=np.array([0, 1, 1]))
+    (tmp_path / "state").mkdir()
+    lock = take_lock(tmp_path / "state")
+    said = []
+    with pytest.raises(UserError, match="is in use by process"):
+        serve_node(node, said.append)
+    os.close(lock)
+    assert said == [f"agent north: 3 examples of shape (4,) in {data}"]
 
 
 def test_a_node_says_what_is_missing(tmp_path):

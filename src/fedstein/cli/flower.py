@@ -54,7 +54,7 @@ def init(
     json: JsonOption = False,
 ) -> None:
     """Write a Flower app that trains with the installed fedstein."""
-    names = [name.strip() for name in agents.split(",") if name.strip()]
+    names = _names(agents) if agents else []
     overrides = [*(set_ or []), *([f"data.agents={len(names)}"] if names else [])]
     config = with_whole_paths(load_config(config_file, overrides))
     run = folder.resolve().with_name(f"{folder.resolve().name}-run") if run is None else run
@@ -75,9 +75,7 @@ def keys(
     json: JsonOption = False,
 ) -> None:
     """Make certificates and keys for a trial: a CA, a server certificate, and a key pair for each agent."""
-    names = [name.strip() for name in agents.split(",")]
-    for name in names:
-        check_name(name)
+    names = _names(agents)
     files = make_certificates(folder, [host.strip() for host in hosts.split(",") if host.strip()])
     for name in names:
         files += make_agent_key(folder, name)
@@ -127,9 +125,18 @@ def trial(
     json: JsonOption = False,
 ) -> None:
     """Try a whole federation on this machine: keys, SuperLink, agents, training, an erasure, an audit, a comparison."""
-    names = [name.strip() for name in agents.split(",") if name.strip()]
+    names = _names(agents)
     found = run_trial(folder, names, [*TRIAL, *(set_ or [])], lambda text: None if json else console.print(text))
     if json:
         print_json(found)
     if not found["same"]:
         raise UserError("The federation has not the same particles as one process.")
+
+
+def _names(agents: str) -> list[str]:
+    names = [name.strip() for name in agents.split(",")]
+    for name in names:
+        check_name(name)
+    if len(set(names)) < len(names):
+        raise UserError(f"The '--agents' must be different names. Got {agents!r}.")
+    return names

@@ -19,6 +19,10 @@ class Patience:
     seconds: float = 600.0  # of a round, the agents' work included
     retries: int = 3  # how often an agent that failed is asked again
     pause: float = 2.0  # seconds before it is
+    least: float = 10.0  # seconds that an agent has which was away: a tenth of all, but not less than these
+
+
+_AWAY = "it cannot be reached"
 
 
 @dataclass
@@ -28,7 +32,7 @@ class _Asked:
     end: float  # when nobody waits any longer
     tries: int = 0
     waited_for: bool = False
-    reason: str = "it cannot be reached"
+    reason: str = _AWAY
 
 
 def gather(
@@ -44,7 +48,8 @@ def gather(
         DivergedError: an agent says so; asking again would not help.
     """
     now = time.monotonic()
-    ends = {order.agent: now + patience.seconds / (10 if order.agent in absent else 1) for order in orders}
+    short = min(patience.seconds, max(patience.least, patience.seconds / 10))
+    ends = {order.agent: now + (short if order.agent in absent else patience.seconds) for order in orders}
     open_ = {order.agent: _Asked(order, next=now, end=ends[order.agent]) for order in orders}
     answers: dict[int, Answer | None] = {}
 
@@ -75,6 +80,8 @@ def gather(
         asked = open_.get(found.agent)
         if asked is None or found.round != asked.order.round:
             note("ignored", round=found.round + 1, agent=found.agent, reason="nobody waits for this answer")
+            if isinstance(found, Answer):
+                absent.discard(found.agent)  # late, but there
         elif isinstance(found, Answer):
             answers[found.agent] = found
             absent.discard(found.agent)
@@ -94,7 +101,9 @@ def gather(
             now = time.monotonic()
             for agent in [agent for agent, asked in open_.items() if now >= asked.end]:
                 asked = open_[agent]
-                asked.reason = f"no answer in time ({asked.reason})" if asked.tries else asked.reason
+                if asked.tries:
+                    before = "" if asked.reason == _AWAY else f" ({asked.reason})"
+                    asked.reason = f"no answer in time{before}"
                 miss(agent)
             if order.agent in answers:
                 break

@@ -26,7 +26,7 @@ from fedstein.data import Examples
 from fedstein.engines.agent import Waiting, answer, settle, visit_of
 from fedstein.engines.messages import Answer, Applied
 from fedstein.engines.wire import Head, read_head
-from fedstein.errors import RunError, UserError
+from fedstein.errors import OrderError, RunError, UserError
 from fedstein.methods import Memory
 from fedstein.models import DenseStack
 from fedstein.runs.files import check_sha256, load_tensors, save_tensors, write
@@ -71,21 +71,27 @@ def visit_from_home(
         handover: a part of what another agent took back, for this one's site.
 
     Raises:
-        UserError: the order cannot be followed; the reason is for the server to read.
+        OrderError: it cannot be followed; the reason is for the server to read.
+        UserError: the agent's own data or files; that is nobody else's business.
         RunError: the disk.
     """
     folder = state / head.lineage
     with _at_home(folder):
         record = _read(folder, head.name)
         if record.forgotten:
-            raise UserError(f"Agent '{head.name}' was forgotten, and has deleted what it knew of this model.")
+            raise OrderError(f"Agent '{head.name}' was forgotten, and has deleted what it knew of this model.")
+        if record.number == 0 and head.applied is not None and head.method.remembers:
+            raise OrderError(
+                f"Agent '{head.name}' has lost what it knew of this model, and would count its data twice. Put its "
+                "state folder back; or let the others forget it without it ('--by server', '--method retrain')."
+            )
         if head.round <= record.settled:
-            raise UserError(
+            raise OrderError(
                 f"Agent '{head.name}' knows the outcome of round {record.settled + 1}, and is asked for round "
                 f"{head.round + 1}: the server has lost its newest checkpoints."
             )
         if record.head is not None and head.round < read_head(record.head).round:
-            raise UserError(
+            raise OrderError(
                 f"Agent '{head.name}' has answered a later round than {head.round + 1} already: the server has lost "
                 "its newest checkpoints, or this order is late."
             )

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedstein.build import network
 from fedstein.config import Config, ModelConfig, PriorConfig, UplinkConfig
 from fedstein.engines.messages import Answer, Applied, Order, Terms
-from fedstein.errors import PayloadError, UserError
+from fedstein.errors import OrderError, PayloadError
 from fedstein.inference import GaussianPrior
 from fedstein.methods import METHODS, ForgetSVGD, Memory, Method, TakeBack
 from fedstein.models import DenseStack
@@ -90,7 +90,7 @@ class Head(_Part):
     def order(self, model: DenseStack, particles: Tensor, memory: Memory) -> Order:
         """The order itself."""
         if tuple(particles.shape) != (self.method.particles, model.dim):
-            raise UserError(
+            raise OrderError(
                 f"The particles must be {(self.method.particles, model.dim)}. Got {tuple(particles.shape)}."
             )
         uplink = self.uplink.terms(self.method, model.dim)
@@ -129,11 +129,11 @@ def head_of(order: Order, config: Config, inputs: torch.Size, classes: int, **ab
 
 
 def read_head(text: str) -> Head:
-    """A head that has travelled. UserError where it is none."""
+    """A head that has travelled. OrderError where it is none."""
     try:
         return Head.model_validate(json.loads(text))
     except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UserError(f"This is no order of protocol version {VERSION}: {str(error)[:500]}") from None
+        raise OrderError(f"This is no order of protocol version {VERSION}: {str(error)[:500]}") from None
 
 
 class Reply(_Part):

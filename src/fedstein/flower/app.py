@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fedstein.config import Config, to_toml
 from fedstein.errors import UserError
-from fedstein.flower.keys import check_name
 
 __all__ = ["write_app"]
 
@@ -58,10 +57,6 @@ server = server_app(Path(__file__).parent)
 
 def write_app(folder: Path, config: Config, agents: Sequence[str], run: Path) -> list[Path]:
     """Write a Flower app into a new folder; the files."""
-    for name in agents:
-        check_name(name)
-    if len(set(agents)) != len(agents):
-        raise UserError(f"The '--agents' must be different names. Got {', '.join(agents)}.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"The 'DIR' must be a new or empty folder. Got {str(folder)!r}.")
     run = run.resolve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,19 +33,18 @@ def client_app(folder: Path) -> ClientApp:
         from fedstein.data import Examples
         from fedstein.engines.home import visit_from_home
         from fedstein.engines.wire import Reply, read_head
-        from fedstein.errors import DivergedError, UserError
-
-        head = read_head(str(_part(message, "order")["head"]))
-        if head.name != _name(context):
-            raise UserError(f"This is agent '{_name(context)}', not '{head.name}'.")
-        torch.set_num_threads(head.threads or torch.get_num_threads())
-        tensors = _tensors(message)
+        from fedstein.errors import DivergedError, FedsteinError, OrderError
 
         def load(model: Any, prepare: Any) -> Examples:
             own = _own_examples(folder, context, head)
             return own if prepare is None else Examples(prepare(own.x), own.y)
 
         try:
+            head = read_head(str(_part(message, "order")["head"]))
+            if head.name != _name(context):
+                raise OrderError(f"This is agent '{_name(context)}', not '{head.name}'.")
+            torch.set_num_threads(head.threads or torch.get_num_threads())
+            tensors = _tensors(message)
             found = visit_from_home(
                 _state(context),
                 head,
@@ -54,9 +54,15 @@ def client_app(folder: Path) -> ClientApp:
                 tensors.get("handover"),
             )
         except DivergedError as error:
+            _say(context, str(error))
             return _reply(message, {"diverged": str(error)})
-        except UserError as error:
+        except OrderError as error:
+            _say(context, str(error))
             return _reply(message, {"error": str(error)})
+        except (FedsteinError, OSError, ValueError) as error:  # its text has paths, and says what the data is like
+            _say(context, str(error))
+            return _reply(message, {"error": "It cannot use its own data or folder; its own log says why."})
+        _say(context, f"round {head.round + 1}: {8 * len(found.frame):,} bits")
         return _reply(message, {"reply": Reply.of(found, head.run).model_dump_json(), "frame": found.frame})
 
     @app.train("purge")
@@ -70,6 +76,11 @@ def client_app(folder: Path) -> ClientApp:
         return _reply(message, {"agent": name, "purged": purge_home(_state(context), lineage, name)})
 
     return app
+
+
+def _say(context: Context, text: str) -> None:
+    """To the agent's own log."""
+    print(f"fedstein: agent {_name(context)}: {text}", file=sys.stderr, flush=True)
 
 
 def _name(context: Context) -> str:

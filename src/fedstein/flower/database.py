@@ -25,7 +25,9 @@ def purge_database(path: Path) -> int:
     before = _size(path)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", timeout=30, uri=True)) as database:
-            database.execute("PRAGMA schema_version")  # nothing is written to what is no database
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            if not {"node", "run", "message_ins"} <= tables:  # nothing is written to what is something else
+                raise sqlite3.DatabaseError("it has no tables of Flower's")
             database.execute("VACUUM")
             busy, *_ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.OperationalError as error:

@@ -24,6 +24,8 @@ def check_name(name: str) -> None:
     """Agents' names are file names, and stand in settings."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise UserError(f"The name of an agent must be letters, digits, '.', '_' and '-'. Got {name!r}.")
+    if name in ("ca.crt", "server.crt", "server.key") or name.endswith(".pub"):
+        raise UserError(f"The name of an agent must not be that of a certificate or a public key. Got {name!r}.")
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:

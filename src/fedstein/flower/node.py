@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from fedstein.data import load_test
 from fedstein.errors import UserError
+from fedstein.flower.keys import check_name
 from fedstein.flower.launch import command, environment, free_port
+from fedstein.runs import take_lock
 
 __all__ = ["Node", "serve_node"]
 
@@ -40,6 +43,7 @@ class Node:
 
 def serve_node(node: Node, say: Callable[[str], None]) -> None:
     """Take part, until SIGTERM or Ctrl-C."""
+    check_name(node.agent)
     for word, path in (("--data", node.data), ("--ca", node.ca), ("--key", node.key)):
         if path is not None and not path.is_file():
             raise UserError(f"The '{word}' must be a file. Got {str(path)!r}.")
@@ -48,6 +52,8 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
     host, _, port = node.superlink.rpartition(":")
     if not host or not port.isdecimal() or "/" in node.superlink:
         raise UserError(f"The '--superlink' must be HOST:PORT. Got {node.superlink!r}.")
+    own, _ = load_test(node.data)  # what is wrong with it is told here, and not only when the first order comes
+    say(f"agent {node.agent}: {len(own):,} examples of shape {tuple(own.x.shape[1:])} in {node.data}")
     address = f"127.0.0.1:{free_port()}"
     secret = node.state / "executor.secret"
     words = {
@@ -58,6 +64,7 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
         node.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UserError(f"The '--state' must be a folder. Got {str(node.state)!r}: {error.strerror}.") from error
+    lock = take_lock(node.state)
     secret.unlink(missing_ok=True)
     with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_hex(32).encode())
@@ -84,6 +91,7 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
         secret.unlink(missing_ok=True)
+        os.close(lock)
 
 
 def _supernode(node: Node, address: str, secret: Path) -> list[str]:

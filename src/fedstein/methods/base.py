@@ -75,6 +75,11 @@ class Method(BaseModel):
             return prior.draw((self.particles, model.dim), generator)
         return model.draw(self.particles, generator)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether an agent that has lost its memory would count its data wrongly."""
+        return False
+
     def inherit(self, memory: Memory) -> Memory:
         """What an agent begins with when it has worked with another method on the same model before."""
         return {}

@@ -103,6 +103,11 @@ class DSVGD(BayesianMethod):
             )
         return self
 
+    @property
+    def remembers(self) -> bool:
+        """Without its factor, an agent would count its data a second time."""
+        return self.factor != "flat"
+
     def check(self, prior: Prior) -> None:
         """Factor linear needs the prior's precision, and a pull at least as stiff."""
         if self.factor != "linear":

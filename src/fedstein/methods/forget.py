@@ -54,6 +54,11 @@ class ForgetSVGD(DSVGD):
     )
     chance: bool = Field(True, description="examples as unlikely as a guess push no more (classifiers)")
 
+    @property
+    def remembers(self) -> bool:
+        """The anchor, or t_k."""
+        return True
+
     def visit(self, visit: Visit) -> Tensor:
         """L local steps towards the tilted distribution of equation 8."""
         weight = self.data_weight(visit)
