@@ -15,9 +15,11 @@ import torch
 from typer.testing import CliRunner
 
 from fedstein.build import build_problem, fit_config
+from fedstein.cli.forget import _check_app
 from fedstein.cli.main import app as cli
 from fedstein.config import load_config, make_config
 from fedstein.errors import UserError
+from fedstein.flower.identity import new_identity
 from fedstein.flower.keys import make_agent_key
 from fedstein.flower.node import Node, serve_node
 from fedstein.runs import take_lock
@@ -148,9 +150,24 @@ def test_only_a_database_is_purged(tmp_path):
         assert (tmp_path / name).read_bytes() == before
 
 
+def test_an_erasure_wants_the_app_of_its_federation(tmp_path):
+    fedstein("flower", "init", tmp_path / "ours", "--agents", "north,south", "--set", "data.name=digits")
+    fedstein("flower", "init", tmp_path / "simulated", "--set", "data.name=digits")
+    ours, simulated = new_identity(("north", "south")), new_identity(("agent-0", "agent-1"))
+    _check_app(tmp_path / "ours", ours)
+    _check_app(tmp_path / "simulated", simulated)
+    with pytest.raises(UserError, match=r"of agents north, west\. The app .* is of north, south"):
+        _check_app(tmp_path / "ours", new_identity(("north", "west")))
+    with pytest.raises(UserError, match="is for a simulation"):
+        _check_app(tmp_path / "simulated", ours)
+    (tmp_path / "ours" / "pyproject.toml").write_text("[tool]\n")
+    with pytest.raises(UserError, match="must be the folder that 'fedstein flower init' wrote"):
+        _check_app(tmp_path / "ours", ours)
+
+
 def test_nothing_is_written_for_names_that_do_not_do(tmp_path):
     for names in ("a,a", "a,ca.crt", "a,a.pub"):
-        with pytest.raises(UserError, match="different names|must not be that of"):
+        with pytest.raises(UserError, match=r"different names|must not be that of"):
             fedstein("flower", "keys", tmp_path / "keys", "--agents", names)
     assert not (tmp_path / "keys").exists()
 
@@ -159,7 +176,7 @@ def test_a_node_looks_at_its_data_and_keeps_its_folder_to_itself(tmp_path):
     data = tmp_path / "own.npz"
     node = Node("north", data, tmp_path / "state", "127.0.0.1:1", None, None)
     np.savez(data, x=np.zeros((3, 4)), y=np.array([0, 1, -1]))
-    with pytest.raises(UserError, match="own.npz"):
+    with pytest.raises(UserError, match=r"own\.npz"):
         serve_node(node, print)
     np.savez(data, x=np.zeros((3, 4)), y=np.array([0, 1, 1]))
     (tmp_path / "state").mkdir()

@@ -13,11 +13,12 @@ import typer
 from fedstein.build import build_problem
 from fedstein.cli.output import JsonOption, console, print_json
 from fedstein.cli.train import RayOption, VisitsOption, engine_on, prepare, work
+from fedstein.config import read_toml
 from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run, unforgotten
 from fedstein.errors import UserError
 from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
 from fedstein.flower.launch import run_app
-from fedstein.runs import load_run_config
+from fedstein.runs import in_use, load_run_config
 
 __all__ = ["agent_list", "forget"]
 
@@ -86,6 +87,8 @@ def forget(
         )
     if flower is not None and (not (flower / "pyproject.toml").is_file() or not (flower / "config.toml").is_file()):
         raise UserError(f"The '--flower' must be the folder that 'fedstein flower init' wrote. Got {str(flower)!r}.")
+    if flower is not None and identity is not None:
+        _check_app(flower, identity)
     if flower is not None and keep_parent:
         raise UserError("The '--keep-parent' is not for a federation: its agents have gone on, and cannot go back.")
     who = agent_list(agents) if identity is None else _by_name(agents, identity)
@@ -129,6 +132,10 @@ def forget(
 def _in_federation(request: Request, identity: Identity, app: Path, superlink: str | None, json: bool) -> None:
     """The rounds are the federation's: make the run folder, and let Flower run the app in it."""
     if not is_done(request.out) or set(request.erasure.agents) - confirmed(request.out):
+        if in_use(request.out):
+            raise UserError(
+                f"The erasure in {request.out} is under way already: 'flwr list' names its run, 'flwr log' shows it."
+            )
         problem = build_problem(request.config, frozen_network(request), remote=True)
         open_run(request, problem)[0].close()
         if load_identity(request.out) is None:
@@ -168,6 +175,23 @@ def _in_federation(request: Request, identity: Identity, app: Path, superlink: s
     )
 
 
+def _check_app(app: Path, identity: Identity) -> None:
+    """The app must be of the federation that has trained the run."""
+    table: Any = read_toml(app / "pyproject.toml", "app")
+    try:
+        names = str(table["tool"]["flwr"]["app"]["config"]["agents"])
+    except (KeyError, TypeError):
+        raise UserError(f"The '--flower' must be the folder that 'fedstein flower init' wrote. Got {app}.") from None
+    given = tuple(name.strip() for name in names.split(",") if name.strip())
+    if given and given != identity.names:
+        raise UserError(
+            f"The '--flower' must be the app of the run's federation, of agents {', '.join(identity.names)}. The app "
+            f"{app} is of {', '.join(given)}."
+        )
+    if not given and identity.names != tuple(f"agent-{number}" for number in range(len(identity.names))):
+        raise UserError(f"The '--flower' must be the app of {', '.join(identity.names)}. {app} is for a simulation.")
+
+
 def _by_name(text: str, identity: Identity) -> list[int]:
     """The agents in a list of names or numbers."""
     found = []
@@ -202,4 +226,10 @@ def _acknowledge(request: Request) -> str:
     erasure = request.erasure
     agents = ", ".join(map(str, erasure.agents))
     known = "was known already" if request.known else "is on disk"
-    return f"The request to forget agents {agents} of {request.parent} {known} (journal.jsonl)."
+    said = f"The request to forget agents {agents} of {request.parent} {known} (journal.jsonl)."
+    again = request.config.training_rounds
+    if erasure.method != "retrain":
+        said += f"\nIt takes {erasure.rounds} rounds of those who leave and {erasure.repair} of those who stay."
+        if erasure.rounds + erasure.repair > again:
+            said += f" Training again ('--method retrain') takes {again}."
+    return said

@@ -138,8 +138,8 @@ def resume(
     """Go on with a run after any stop; the result is bit for bit that of an uninterrupted run."""
     if is_remote(run):
         raise UserError(
-            f"The agents of run '{run}' are on machines of their own: go on with 'flwr run APP SUPERLINK' (more rounds "
-            "with --run-config 'set=\"rounds=N\"'), or with the same 'fedstein forget' if it is an erasure."
+            f"The agents of run '{run}' are on machines of their own: go on with 'flwr run APP SUPERLINK --run-config "
+            f"\\'run=\"{run.resolve()}\" set=\"rounds=N\"\\'', or with the same 'fedstein forget' if it is an erasure."
         )
     folder, state = RunFolder.resume(run, rounds)
     with folder:

@@ -21,7 +21,8 @@ __all__ = ["Flower"]
 
 PAUSE = 0.05  # seconds between looks for answers, at first
 LONGEST_PAUSE = 0.25
-ASK_AGAIN = 120.0  # seconds, for a node that does not say who it is
+ASK_AGAIN = 60.0  # seconds, for a node that does not say who it is
+PATIENCE = 10.0  # seconds that nobody else is waited for meanwhile
 KNOWN_FOR = 1.0  # seconds for which the list of nodes is good
 
 
@@ -55,11 +56,13 @@ class Flower:
         frozen: Tensor | None = None,
         seconds: float = 600.0,
     ) -> None:
-        self._grid, self._names, self._run, self._head = grid, list(names), run, head
+        self.names = tuple(names)
+        self._grid, self._run, self._head = grid, run, head
         self._frozen, self._seconds = frozen, seconds
         self._sent: dict[str, _Sent] = {}
         self._claims: dict[int, str] = {}  # who a node without a name says that it is
         self._asked: dict[int, float] = {}  # when it was last asked
+        self._hellos: dict[str, int] = {}  # the questions that it has not answered yet
         self._nodes: dict[int, int] = {}  # agent: node
         self._looked = -KNOWN_FOR
 
@@ -69,20 +72,29 @@ class Flower:
             return self._nodes
         names: dict[str, int] = {}
         nodes = list(self._grid.get_nodes())
-        now = time.monotonic()
-        strangers = [node.node_id for node in nodes if not node.name and node.node_id not in self._claims]
-        strangers = [node for node in strangers if now - self._asked.get(node, -ASK_AGAIN) >= ASK_AGAIN]
-        if strangers:
-            self._asked |= dict.fromkeys(strangers, now)
-            for stranger, answer in self.ask("query.hello", dict.fromkeys(strangers, RecordDict()), 30.0).items():
-                if isinstance(name := answer.get("agent"), str):
-                    self._claims[stranger] = name
+        self._meet([node.node_id for node in nodes if not node.name and node.node_id not in self._claims])
         for node in nodes:
             name = node.name or self._claims.get(node.node_id, "")
             names.setdefault(name, node.node_id)
-        self._nodes = {number: names[name] for number, name in enumerate(self._names) if name in names}
+        self._nodes = {number: names[name] for number, name in enumerate(self.names) if name in names}
         self._looked = time.monotonic()
         return self._nodes
+
+    def _meet(self, strangers: list[int]) -> None:
+        """Ask nodes without a name who they are. An answer that takes longer counts when it comes."""
+        now = time.monotonic()
+        new = [node for node in strangers if now - self._asked.get(node, -ASK_AGAIN) >= ASK_AGAIN]
+        self._asked |= dict.fromkeys(new, now)
+        ids = self._push([self._message(node, "query.hello", RecordDict()) for node in new])
+        self._hellos |= {message: node for message, node in zip(ids, new, strict=True) if message is not None}
+        while True:
+            for reply in self._pull(self._hellos):
+                node = self._hellos.pop(reply.metadata.reply_to_message_id)
+                if reply.has_content() and isinstance(name := _content(reply).get("agent"), str):
+                    self._claims[node] = name
+            if not new or not self._hellos or time.monotonic() - now >= PATIENCE:
+                return
+            time.sleep(PAUSE)
 
     def send(self, orders: Sequence[Order]) -> None:
         """As messages to their nodes."""

@@ -24,6 +24,7 @@ def main(address: str, secret_file: str) -> None:
 
     import fedstein.engines.home
     import fedstein.flower.client  # noqa: F401  (loaded before the first message comes)
+    from fedstein.flower.launch import end_with_parent
 
     parent = os.getpid()
 
@@ -33,6 +34,7 @@ def main(address: str, secret_file: str) -> None:
                 return LaunchResult.accepted()
             code: Any = 1
             try:
+                end_with_parent(signal.SIGKILL)  # without its node it would ask for its message for ever
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 run_clientapp(spec.runtime_api_address, spec.token, insecure=True, parent_pid=parent)
                 code = 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 from fedstein.errors import UserError
 
-__all__ = ["command", "environment", "free_port", "run_app"]
+__all__ = ["command", "end_with_parent", "environment", "free_port", "run_app"]
 
 SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -41,6 +43,12 @@ def run_app(app: Path, superlink: str | None, settings: Mapping[str, str]) -> in
     words = [command("flwr"), "run", str(app), *([superlink] if superlink else []), "--stream"]
     words += ["--run-config", " ".join(given)]
     return subprocess.run(words, env=environment(), stdout=sys.stderr, stderr=sys.stderr, check=False).returncode
+
+
+def end_with_parent(number: int = signal.SIGTERM) -> None:
+    """On Linux: this process is sent a signal when the one that started it ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 def free_port() -> int:

@@ -5,7 +5,6 @@ A SuperNode that was killed is refused until its last heartbeat has lapsed, and 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import signal
@@ -20,7 +19,7 @@ from types import FrameType
 from fedstein.data import load_test
 from fedstein.errors import UserError
 from fedstein.flower.keys import check_name
-from fedstein.flower.launch import command, environment, free_port
+from fedstein.flower.launch import command, end_with_parent, environment, free_port
 from fedstein.runs import take_lock
 
 __all__ = ["Node", "serve_node"]
@@ -80,7 +79,7 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
                     again[name] = time.monotonic() + PAUSE
                 if name not in running and time.monotonic() >= again[name]:
                     more = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL)}
-                    running[name] = subprocess.Popen(line, env=environment(more), preexec_fn=_end_with_parent)
+                    running[name] = subprocess.Popen(line, env=environment(more), preexec_fn=end_with_parent)
             time.sleep(0.2)
     finally:
         for process in running.values():
@@ -116,9 +115,3 @@ class _Stop:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-
-
-def _end_with_parent() -> None:
-    """On Linux: a child ends with the process that started it, however that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

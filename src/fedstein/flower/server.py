@@ -53,6 +53,11 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
     """
     path = Path(str(settings["run"]))
     patience = _patience(settings)
+    if not str(settings["agents"]) and (names := sorted(node.name for node in grid.get_nodes() if node.name)):
+        raise UserError(
+            f"The app has no 'agents': it is for a simulation. The nodes of this SuperLink are {', '.join(names)}; "
+            "'fedstein flower init --agents' names them."
+        )
     config = load_config(folder / "config.toml", str(settings["set"]).split())
     if (path / "config.toml").is_file():
         old, identity = load_run_config(path, careful=False), load_identity(path)
@@ -62,7 +67,9 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
         if identity is None:
             raise UserError(f"The run folder {path} is not of a Flower federation. Choose another 'run'.")
         problem = _problem(old, path)
-        more = config.rounds if config.rounds > old.rounds and not old.erasures else None
+        # The app's own rounds are those of the training; what forgets goes on only if it is told to.
+        told = not old.erasures or "rounds=" in str(settings["set"])
+        more = config.rounds if config.rounds > old.rounds and told else None
         run, state = RunFolder.resume(path, more)
     else:
         config = config.model_copy(update={"recording": config.recording.model_copy(update={"checkpoint_every": 1})})
@@ -140,9 +147,19 @@ def _work(run: RunFolder, problem: Problem, state: State | None, engine: Flower,
     done = f"{state.round} of {config.rounds} rounds are done"
     _say(f"{config.method.name}, {len(problem.present)} agents: {done}, in {run.path}")
 
+    away: set[Any] = set()
+
     def note(event: str, **about: Any) -> None:
         run.note(event, **about)
-        if event in TOLD:
+        agent = about.get("agent")
+        again = event == "missed" and agent in away  # it was said already; the journal has every one
+        if event == "missed":
+            away.add(agent)
+        elif event == "applied":
+            away.discard(agent)
+        if "agent" in about:
+            about["agent"] = engine.names[about["agent"]]
+        if event in TOLD and not again:
             _say(f"{event}: " + ", ".join(f"{key} {value}" for key, value in about.items()))
 
     trained = fit_config(config, [run, _Tell()], problem, state, note, engine, patience)

@@ -145,7 +145,7 @@ class RunFolder:
             request = asked[-1]
             raise UserError(
                 f"Agents {', '.join(map(str, request['agents']))} of run '{self.path}' asked to be forgotten: it "
-                f"cannot go on with them. 'fedstein resume {request['out']}' goes on without."
+                f"cannot go on with them. What goes on without is {request['out']}."
             )
         state = self._newest_state()
         done = 0 if state is None else state.round

@@ -101,8 +101,8 @@ def _page(study: Study, findings: Findings) -> str:
     lines = [f"# {study.title}", "", f"![{study.title}]({study.name}.png)", ""]
     lines += [
         "Effects are differences of runs with the same seed, positive where it is as claimed, with 95 % intervals by",
-        "Student's t over seeds. A part holds if its whole interval is on the claimed side, the opposite holds if it is",
-        "on the other, and what includes 0 is undecided. Test set and shifts are the same for all runs: the intervals",
+        "Student's t over seeds. A part holds if its whole interval is on the claimed side; the opposite holds if it",
+        "is on the other; what includes 0 is undecided. Test set and shifts are the same for all runs: the intervals",
         "say what other seeds would give, not other test images. Nothing is corrected for the number of parts.",
         "",
     ]
