@@ -26,7 +26,9 @@ given = parser.parse_args()
 
 
 def main() -> None:
-    wanted = [job for job in jobs(given.out.resolve(), given.runs, quick=False) if job.folder.parent.name in given.settings]
+    wanted = [
+        job for job in jobs(given.out.resolve(), given.runs, quick=False) if job.folder.parent.name in given.settings
+    ]
     do_jobs(wanted, given.out, None, None, quiet=False)
     todo = [(job.folder, job.folder.parent.name.partition(",")[0].endswith("-scaled")) for job in wanted]
     judged = list(zip(todo, judge_all(todo, cores(), lambda done, of: None), strict=True))
