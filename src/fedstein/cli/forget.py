@@ -56,9 +56,7 @@ def forget(
     subtract: Annotated[
         bool, typer.Option("--subtract", help="take-back: subtract the sites, share nothing out; needs more repair.")
     ] = False,
-    unguarded: Annotated[
-        bool, typer.Option("--unguarded", help="Forget-SVGD as the letter writes it: KDEs, RBF, AdaGrad.")
-    ] = False,
+    unguarded: Annotated[bool, typer.Option("--unguarded", help="Forget-SVGD as the letter writes it.")] = False,
     keep_parent: Annotated[
         bool, typer.Option("--keep-parent", help="Purge nothing from RUN; the audit says so.")
     ] = False,

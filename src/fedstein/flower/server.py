@@ -160,7 +160,7 @@ def _work(run: RunFolder, problem: Problem, state: State | None, engine: Flower,
         if "agent" in about:
             about["agent"] = engine.names[about["agent"]]
         if event in TOLD and not again:
-            _say(f"{event}: " + ", ".join(f"{key} {value}" for key, value in about.items()))
+            _say(f"{event}: " + ", ".join(f"{key} {value}" for key, value in about.items() if value != {}))
 
     trained = fit_config(config, [run, _Tell()], problem, state, note, engine, patience)
     result = trained.summary(str(run.path), run.seconds, config.uplink.terms(config.method, problem.model.dim))
