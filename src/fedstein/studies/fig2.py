@@ -72,8 +72,8 @@ def find(out: Path, runs: int, quick: bool, workers: int, tell: Tell) -> Finding
     claims = [
         Claim(
             "Shared sparsification is best early.",
-            f"accuracy and ECE after {early} rounds",
-            [part(SHARED, other, metric, early) for metric in ("accuracy", "ece") for other in (HALF, EACH)],
+            f"accuracy after {early} rounds",
+            [part(SHARED, other, "accuracy", early) for other in (HALF, EACH)],
         ),
         Claim(
             "Sharing below 1 is better late.",
