@@ -178,7 +178,10 @@ def test_a_node_looks_at_its_data_and_keeps_its_folder_to_itself(tmp_path):
     np.savez(data, x=np.zeros((3, 4)), y=np.array([0, 1, -1]))
     with pytest.raises(UserError, match=r"own\.npz"):
         serve_node(node, print)
-    np.savez(data, x=np.zeros((3, 4)), y=np.array([0, 1, 1]))
+    np.savez(data, x=np.zeros((3, 4)), y=np.array([0.5, 1, 1]))
+    with pytest.raises(UserError, match=r"own\.npz"):
+        serve_node(node, print)
+    np.savez(data, x=np.zeros((3, 4)), y=np.array([9, 9, 9]))  # few, and of one class: that is an agent as well
     (tmp_path / "state").mkdir()
     lock = take_lock(tmp_path / "state")
     said = []

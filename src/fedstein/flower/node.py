@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from fedstein.data import load_test
+from fedstein.data import load_own
 from fedstein.errors import UserError
 from fedstein.flower.keys import check_name
 from fedstein.flower.launch import command, end_with_parent, environment, free_port
@@ -51,7 +51,7 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
     host, _, port = node.superlink.rpartition(":")
     if not host or not port.isdecimal() or "/" in node.superlink:
         raise UserError(f"The '--superlink' must be HOST:PORT. Got {node.superlink!r}.")
-    own, _ = load_test(node.data)  # what is wrong with it is told here, and not only when the first order comes
+    own = load_own(node.data)  # what is wrong with it is told here, and not only when the first order comes
     say(f"agent {node.agent}: {len(own):,} examples of shape {tuple(own.x.shape[1:])} in {node.data}")
     address = f"127.0.0.1:{free_port()}"
     secret = node.state / "executor.secret"
