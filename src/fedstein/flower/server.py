@@ -40,7 +40,7 @@ def server_app(folder: Path) -> ServerApp:
             serve(grid, context.run_config, folder)
         except FedsteinError as error:
             _say(f"the run has ended: {error}")  # and Flower says that it has failed
-            raise
+            raise error.with_traceback(None) from None
 
     return app
 
