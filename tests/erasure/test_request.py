@@ -67,7 +67,7 @@ def everything_of(folder, agents):
 @pytest.mark.parametrize(
     ("method", "options"),
     [("take-back", []), ("take-back", ["--by", "agent"]), ("take-back", ["--subtract"]), ("forget-svgd", []),
-     ("forget-svgd", ["--unguarded", "--rounds", "2"]), ("retrain", [])],
+     ("forget-svgd", ["--unguarded", "--rounds", "40"]), ("retrain", [])],
 )  # fmt: skip
 def test_every_method_forgets_and_purges(run, tmp_path, capsys, method, options):
     before = read_all(run)
