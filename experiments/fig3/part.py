@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedstein.cli.sweep import do_jobs
 from fedstein.studies import Part
-from fedstein.studies.fig3 import METRICS, jobs
+from fedstein.studies.fig3 import METRICS, jobs, to_judge
 from fedstein.studies.judge import CLEAN, judge_all
 from fedstein.studies.study import mean_text
 from fedstein.sweeps import cores
@@ -30,7 +30,7 @@ def main() -> None:
         job for job in jobs(given.out.resolve(), given.runs, quick=False) if job.folder.parent.name in given.settings
     ]
     do_jobs(wanted, given.out, None, None, quiet=False)
-    todo = [(job.folder, job.folder.parent.name.partition(",")[0].endswith("-scaled")) for job in wanted]
+    todo = to_judge(job.folder for job in wanted)
     judged = list(zip(todo, judge_all(todo, cores(), lambda done, of: None), strict=True))
     found = {name: [one[CLEAN] for (run, _), one in judged if run.parent.name == name] for name in given.settings}
     for name, runs in found.items():

@@ -16,7 +16,7 @@ from fedstein.cli.train import RayOption, VisitsOption, engine_on, prepare, work
 from fedstein.config import read_toml
 from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run, unforgotten
 from fedstein.errors import UserError
-from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
+from fedstein.flower.identity import Identity, confirmed, load_identity, names_of, new_identity, save_identity
 from fedstein.flower.launch import run_app
 from fedstein.runs import in_use, load_run_config
 
@@ -182,14 +182,12 @@ def _check_app(app: Path, identity: Identity) -> None:
         names = str(table["tool"]["flwr"]["app"]["config"]["agents"])
     except (KeyError, TypeError):
         raise UserError(f"The '--flower' must be the folder that 'fedstein flower init' wrote. Got {app}.") from None
-    given = tuple(name.strip() for name in names.split(",") if name.strip())
-    if given and given != identity.names:
+    given = names_of(names, len(identity.names))
+    if given != identity.names:
         raise UserError(
             f"The '--flower' must be the app of the run's federation, of agents {', '.join(identity.names)}. The app "
-            f"{app} is of {', '.join(given)}."
+            f"{app} is {'of ' + ', '.join(given) if names.strip() else 'for a simulation'}."
         )
-    if not given and identity.names != tuple(f"agent-{number}" for number in range(len(identity.names))):
-        raise UserError(f"The '--flower' must be the app of {', '.join(identity.names)}. {app} is for a simulation.")
 
 
 def _by_name(text: str, identity: Identity) -> list[int]:

@@ -13,7 +13,7 @@ from fedstein.errors import UserError
 from fedstein.runs import read_journal
 from fedstein.runs.files import write
 
-__all__ = ["Identity", "confirmed", "load_identity", "new_identity", "save_identity"]
+__all__ = ["Identity", "confirmed", "load_identity", "names_of", "new_identity", "save_identity"]
 
 
 class Identity(BaseModel):
@@ -32,6 +32,12 @@ def new_identity(names: tuple[str, ...], lineage: str | None = None, before: str
     """Of a new run; of a new model if no lineage is given. `before` is the lineage of the model that it replaces."""
     lineage = uuid.uuid4().hex if lineage is None else lineage
     return Identity(run=uuid.uuid4().hex, lineage=lineage, names=names, before=before)
+
+
+def names_of(text: str, agents: int) -> tuple[str, ...]:
+    """The agents' names in the settings of an app; one for a simulation has none, and its agents are numbered."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    return names or tuple(f"agent-{number}" for number in range(agents))
 
 
 def save_identity(run: Path, identity: Identity) -> None:

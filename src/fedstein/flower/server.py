@@ -19,7 +19,7 @@ from fedstein.engines.on_flower import Flower
 from fedstein.engines.wire import Head, head_of
 from fedstein.erasure.request import begin, complete, describe, unforgotten
 from fedstein.errors import FedsteinError, UserError
-from fedstein.flower.identity import Identity, confirmed, load_identity, new_identity, save_identity
+from fedstein.flower.identity import Identity, confirmed, load_identity, names_of, new_identity, save_identity
 from fedstein.models import DenseStack
 from fedstein.problem import Metrics, Problem
 from fedstein.runs import RunFolder, hold, load_run_config
@@ -117,9 +117,7 @@ def _problem(config: Config, run: Path | None) -> Problem:
 
 
 def _names(given: str, config: Config) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in given.split(",") if name.strip())
-    if not names:  # a simulation
-        return tuple(f"agent-{number}" for number in range(config.data.agents))
+    names = names_of(given, config.data.agents)
     if len(names) != config.data.agents or len(set(names)) != len(names):
         raise UserError(f"The 'agents' must be {config.data.agents} different names (data.agents). Got {given!r}.")
     return names

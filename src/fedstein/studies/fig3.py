@@ -7,7 +7,7 @@ well. How settings were chosen: experiments/fig3/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -120,12 +120,16 @@ def jobs(out: Path, runs: int, quick: bool) -> list[Job]:
     return [planned.job(out / "runs") for planned in plan_sweep(sweep(runs, quick))]
 
 
+def to_judge(runs: Iterable[Path]) -> list[tuple[Path, bool]]:
+    """Run folders, and whether temperature scaling is part of their setting."""
+    return [(run, _key(run.parent.name)[0].endswith("-scaled")) for run in runs]
+
+
 def find(out: Path, runs: int, quick: bool, workers: int, tell: Tell) -> Findings:
     """Every setting judged, the letter's claims about Bayesian and frequentist learning, and ours."""
     keys = [_key(entry["name"]) for entry in sweep(runs, quick)["list"]]
     places = [out / "runs" / ",".join(key) / f"seed-{seed}" for key in keys for seed in range(runs)]
-    todo = [(place, place.parent.name.partition(",")[0].endswith("-scaled")) for place in places]
-    judged = iter(judge_all(todo, workers, tell))
+    judged = iter(judge_all(to_judge(places), workers, tell))
     found = {key: [next(judged) for _ in range(runs)] for key in keys}
     budgets = [budget for budget in BUDGETS if ("fedavg", budget) in found]
 
