@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: run test lint bench fuzz kill faults soak docs clean
+.PHONY: run test test-long lint bench fuzz kill faults soak docs clean
 
 run: .venv/run.stamp
 	$(BIN)/fedstein data get fashion-mnist
@@ -11,18 +11,30 @@ run: .venv/run.stamp
 
 test: .venv/test.stamp lint
 	$(BIN)/fedstein data get fashion-mnist
-	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --dist loadgroup
+	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1))
+
+# What takes longer: every case of the conformance suite on every engine, kills, and a Flower deployment whose nodes,
+# SuperLink and server are killed.
+test-long: .venv/test.stamp
+	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q -n 4 --durations 8 \
+		tests/engines/test_conformance.py tests/runs/test_kills.py tests/flower/test_deployment.py
+
+# The last of these alone.
+faults: .venv/test.stamp
+	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q tests/flower/test_deployment.py
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Speed, as ratios inside one run. Nothing here fails: read the tables.
 bench: .venv/test.stamp
 	$(BIN)/python benchmarks/svgd_step.py
 	$(BIN)/python benchmarks/svgd_step.py --grow
 	$(BIN)/python benchmarks/svgd_step.py --memory
+	$(BIN)/python benchmarks/general.py
 	$(BIN)/fedstein data get fashion-mnist
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/uplink.py
@@ -42,11 +54,6 @@ kill: .venv/test.stamp
 	$(BIN)/python tests/runs/kills.py --writes
 	$(BIN)/python tests/runs/kills.py --forget
 
-# Every engine against one process, and a Flower deployment whose nodes, SuperLink and server are killed; the quicker
-# part of it is in `make test`.
-faults: .venv/test.stamp
-	FEDSTEIN_FAULTS=1 $(BIN)/python -m pytest -q tests/engines/test_conformance.py tests/flower/test_deployment.py
-
 # 300 rounds of a Flower simulation in which a tenth of the visits fail.
 soak: .venv/test.stamp
 	$(BIN)/python tests/flower/test_simulation.py 300
@@ -57,7 +64,7 @@ docs: .venv/run.stamp
 
 .venv/run.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e ".[report]"
 	touch $@
 
 .venv/test.stamp: .venv/run.stamp

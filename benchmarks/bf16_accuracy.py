@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from fedstein.build import fit_config
-from fedstein.config import make_config
 from fedstein.models import dense
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

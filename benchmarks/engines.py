@@ -15,8 +15,9 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from fedstein.flower.trial import site
-from fedstein.runs import load_particles, read_journal
+from fedstein.deploy.flower.trial import federation
+from fedstein.runs.folder import load_particles
+from fedstein.store import read_journal
 
 SETTINGS = ("model.hidden=[100]", "threads=1", "method.local_steps=1", "uplink.budget=1.0d", "evaluation.every=1000")
 NAMES = ("north", "south", "west")
@@ -34,10 +35,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
-    found = {}
+    runs = {}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        with site(place / "deployment") as here:
+        with federation(place / "deployment") as here:
             split = ("--set", "data.agents=3", "--set", "data.examples=500")
             here.fedstein("data", "split", "data", *split)
             sets = [*SETTINGS, "data.name=folder", f"data.path={here.folder / 'data'}", "data.agents=3"]
@@ -48,27 +49,27 @@ def main() -> None:
                 here.fedstein("train", *words, *more, "--out", f"local-{several}")
                 here.fedstein("train", *words, *more, "--ray", "local", "--out", f"ray-{several}")
                 here.fedstein("flower", "init", f"app-{several}", "--agents", ",".join(NAMES), *words, *more)
-                found["local", key] = here.folder / f"local-{several}"
-                found["Ray, two actors", key] = here.folder / f"ray-{several}"
-                found["Flower deployment", key] = here.folder / f"app-{several}-run"
+                runs["local", key] = here.folder / f"local-{several}"
+                runs["Ray, two actors", key] = here.folder / f"ray-{several}"
+                runs["Flower deployment", key] = here.folder / f"app-{several}-run"
             here.start_link()
             for number, agent in enumerate(NAMES):
                 here.register(agent)
                 here.start_node(agent, here.folder / "data" / f"agent-{number}.npz")
             for several in (1, 3):
                 here.flwr("run", f"app-{several}", "trial", "--stream")
-            with site(place / "simulation", simulated=True) as there:
+            with federation(place / "simulation", simulated=True) as there:
                 there.start_link()
                 for several in (1, 3):
                     more = ["--set", f"schedule.agents_per_round={several}"]
                     there.fedstein("flower", "init", f"app-{several}", *words, *more)
                     nodes = "num-supernodes=3 client-resources-num-cpus=1 init-args-num-cpus=2"
                     there.flwr("run", f"app-{several}", "trial", "--stream", "--federation-config", nodes)
-                    found["Flower simulation", f"{several} of 3 agents a round"] = there.folder / f"app-{several}-run"
+                    runs["Flower simulation", f"{several} of 3 agents a round"] = there.folder / f"app-{several}-run"
                 print(f"{'engine':20s} {'agents':24s} seconds a round: median (smallest to largest); particles")
-                for (engine, key), run in found.items():
+                for (engine, key), run in runs.items():
                     middle, least, most = seconds(run)
-                    one = load_particles(found["local", key])
+                    one = load_particles(runs["local", key])
                     same = "the same" if load_particles(run).equal(one) else "OTHER"
                     print(f"{engine:20s} {key:24s} {middle:.3f} ({least:.3f} to {most:.3f}); {same}")
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from fedstein.build import fit_config
-from fedstein.config import Config, make_config
 from fedstein.methods import Visit
-from fedstein.runs import RunFolder
+from fedstein.runs.recorder import Recorder
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import Config, make_config
 
 
 def measure(config: Config) -> None:
@@ -26,14 +26,14 @@ def measure(config: Config) -> None:
         def visit(self, visit: Visit) -> torch.Tensor:
             nonlocal spent
             began = time.perf_counter()
-            found: torch.Tensor = super().visit(visit)
+            difference: torch.Tensor = super().visit(visit)
             spent += time.perf_counter() - began
-            return found
+            return difference
 
     with tempfile.TemporaryDirectory() as folder:
         timed = config.model_copy(update={"method": Timed(**config.method.model_dump())})
-        with RunFolder.create(Path(folder) / "run", config) as run:
-            trained = fit_config(timed, [run], note=run.note)
+        with Recorder.create(Path(folder) / "run", config) as run:
+            trained = fit_config(timed, watchers=[run], note=run.note)
     other = trained.seconds - spent
     print(
         f"{config.method.particles} particles: {config.rounds} rounds in {trained.seconds:.1f} s, "

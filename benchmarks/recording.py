@@ -18,11 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedstein.build import build_problem, fit_config
-from fedstein.config import make_config
-from fedstein.engines import start
+from fedstein.protocol.server import start
 from fedstein.report import write_report
-from fedstein.runs import RunFolder
+from fedstein.runs.problem import build_problem
+from fedstein.runs.recorder import Recorder
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
 
 PAINTED = """() => new Promise(done => new PerformanceObserver(list => {
     for (const entry of list.getEntriesByName("first-contentful-paint")) done(entry.startTime);
@@ -37,14 +38,14 @@ SETTINGS = {
 }  # fmt: skip
 
 
-class Timed(RunFolder):
-    """A run folder that counts the seconds it takes."""
+class Timed(Recorder):
+    """A recorder that counts the seconds it takes."""
 
     spent = 0.0
 
 
 def timed(name: str) -> None:
-    real = getattr(RunFolder, name)
+    real = getattr(Recorder, name)
 
     def call(self, *arguments, **options):
         began = time.perf_counter()
@@ -61,14 +62,15 @@ for name in ("after_round", "note", "save"):
 
 
 def train(config, problem, folder: Path | None) -> float:
-    state = start(problem, config.method, config.seed)
+    state = start(problem.task, config.method, config.seed)
     began = time.perf_counter()
     if folder is None:
-        fit_config(config, [], problem, state)
+        fit_config(config, problem=problem, state=state)
     else:
         with Timed.create(folder / "run", config) as run:
             run.save(state)
-            run.save(fit_config(config, [run], problem, state, run.note).state)
+            trained = fit_config(config, problem=problem, state=state, watchers=[run], note=run.note)
+            run.save(trained.state)
     return time.perf_counter() - began
 
 
@@ -100,7 +102,7 @@ def paint() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train(config, build_problem(config), Path(folder))
         began = time.perf_counter()
-        page = write_report(Path(folder) / "run")[0]
+        page = write_report(Path(folder) / "run").page
         seconds = time.perf_counter() - began
         print(f"\n10,000 rounds: report written in {seconds:.1f} s, {page.stat().st_size / 1e3:.0f} kB")
         times = []

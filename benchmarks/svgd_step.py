@@ -209,13 +209,13 @@ def table(seconds: float) -> None:
         }
         if has_bf16_units():
             steps["fedstein, bf16 products"] = ours(n, batch, precision="bf16")
-        found = interleave(steps, seconds)
-        base = found["fedstein"]
-        for name, value in found.items():
+        seconds_of = interleave(steps, seconds)
+        base = seconds_of["fedstein"]
+        for name, value in seconds_of.items():
             text = f"{value * 1e3:.1f} ms" if name == "fedstein" else f"{value / base:.2f} x"
             rows.setdefault(name, []).append(text)
         rate = (flops(n, batch) + svgd_flops(n)) / base
-        shape_peak = flops(n, batch) / found["sgemm of the dense layers only"]
+        shape_peak = flops(n, batch) / seconds_of["sgemm of the dense layers only"]
         rows.setdefault("share of sgemm on squares", []).append(f"{rate / peak:.0%}")
         rows.setdefault("share of sgemm on the layers' shapes", []).append(f"{rate / shape_peak:.0%}")
     print_table(["", *(f"{n} particles, batch {b}" for n, b in cases)], rows)
@@ -230,34 +230,34 @@ def print_table(header: list[str], rows: dict[str, list[str]]) -> None:
 
 def grow(seconds: float) -> None:
     counts = [2, 5, 10, 20, 40, 80, 160]
-    found = interleave({str(n): ours(n, 100) for n in counts}, seconds * 4)
+    seconds_of = interleave({str(n): ours(n, 100) for n in counts}, seconds * 4)
     print("\nTime of a step as N_p grows (784-100-10, batch 100), and per particle:\n")
     print_table(
         ["N_p", *map(str, counts)],
         {
-            "ms": [f"{found[str(n)] * 1e3:.1f}" for n in counts],
-            "ms / particle": [f"{found[str(n)] * 1e3 / n:.2f}" for n in counts],
+            "ms": [f"{seconds_of[str(n)] * 1e3:.1f}" for n in counts],
+            "ms / particle": [f"{seconds_of[str(n)] * 1e3 / n:.2f}" for n in counts],
         },
     )
     widths = [25, 50, 100, 200, 400, 800]
-    found = interleave({str(w): ours(10, 100, sizes=[784, w, 10]) for w in widths}, seconds * 2)
+    seconds_of = interleave({str(w): ours(10, 100, sizes=[784, w, 10]) for w in widths}, seconds * 2)
     dims = {w: DenseStack([784, w, 10]).dim for w in widths}
     print("\nas d grows (10 particles, batch 100):\n")
     print_table(
         ["d", *(f"{dims[w]:,}" for w in widths)],
         {
-            "ms": [f"{found[str(w)] * 1e3:.1f}" for w in widths],
-            "ns / (particle, parameter)": [f"{found[str(w)] * 1e9 / dims[w] / 10:.2f}" for w in widths],
+            "ms": [f"{seconds_of[str(w)] * 1e3:.1f}" for w in widths],
+            "ns / (particle, parameter)": [f"{seconds_of[str(w)] * 1e9 / dims[w] / 10:.2f}" for w in widths],
         },
     )
     batches = [10, 50, 100, 300, 600, 1200]
-    found = interleave({str(b): ours(10, b) for b in batches}, seconds * 2)
+    seconds_of = interleave({str(b): ours(10, b) for b in batches}, seconds * 2)
     print("\nas the batch grows (10 particles, 784-100-10):\n")
     print_table(
         ["batch", *map(str, batches)],
         {
-            "ms": [f"{found[str(b)] * 1e3:.1f}" for b in batches],
-            "us / (particle, example)": [f"{found[str(b)] * 1e6 / b / 10:.2f}" for b in batches],
+            "ms": [f"{seconds_of[str(b)] * 1e3:.1f}" for b in batches],
+            "us / (particle, example)": [f"{seconds_of[str(b)] * 1e6 / b / 10:.2f}" for b in batches],
         },
     )
 

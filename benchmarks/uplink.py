@@ -15,8 +15,10 @@ import tracemalloc
 import numpy as np
 from svgd_step import interleave, ours, print_table
 
-from fedstein.uplink import Contract, decode, encode, what_both_know
-from fedstein.uplink.positions import CODERS, bound_bits
+from fedstein.coding import POSITION_CODERS, Contract, Shared, decode, encode
+from fedstein.coding.positions import bound_bits
+
+CODERS = {name: coder for name, coder in POSITION_CODERS.items() if not coder.needs_first}
 
 
 def update(particles: int, dim: int) -> np.ndarray:
@@ -29,19 +31,19 @@ def update(particles: int, dim: int) -> np.ndarray:
 def speed() -> None:
     dim, particles = 79_510, 10
     difference, now = update(particles, dim), update(particles, dim)[:, ::-1].copy()
-    known = what_both_know(now, np.zeros_like(now), 1)
+    shared = Shared(now, np.zeros_like(now))
     steps = {"one SVGD step, batch 100": ours(particles, 100)}
     for positions, entries in (("auto", "fixed"), ("golomb", "fixed"), ("auto", "adaptive"), ("informed", "adaptive")):
         contract = Contract(dim, particles, 1, 5, dim, positions=positions, entries=entries)
-        frame, _, _ = encode(difference, contract, np.random.default_rng(0), known)
+        frame, _, _ = encode(difference, contract, np.random.default_rng(0), shared)
         name = f"{positions} positions, {entries} entries"
-        steps[f"encode, {name}"] = lambda c=contract: encode(difference, c, np.random.default_rng(0), known)  # type: ignore[misc]
-        steps[f"decode, {name}"] = lambda c=contract, f=frame: decode(f, c, known)  # type: ignore[misc]
-    found = interleave(steps, 10.0)
-    base = found["one SVGD step, batch 100"]
+        steps[f"encode, {name}"] = lambda c=contract: encode(difference, c, np.random.default_rng(0), shared)  # type: ignore[misc]
+        steps[f"decode, {name}"] = lambda c=contract, f=frame: decode(f, c, shared)  # type: ignore[misc]
+    seconds = interleave(steps, 10.0)
+    base = seconds["one SVGD step, batch 100"]
     print_table(
         ["d = 79,510, N_p = 10, R_u = d", "ms", "of an SVGD step"],
-        {name: [f"{value * 1e3:.2f}", f"{value / base:.2f}"] for name, value in found.items()},
+        {name: [f"{value * 1e3:.2f}", f"{value / base:.2f}"] for name, value in seconds.items()},
     )
 
 
@@ -56,7 +58,7 @@ def coders() -> None:
                 cells.append("-")
                 continue
             began = time.perf_counter()
-            content = coder.encode(positions, dim)
+            content = coder.encode(positions, dim, None)
             cells.append(f"+{8 * len(content) / bound - 1:.2%}, {(time.perf_counter() - began) * 1e3:.2f} ms")
         rows[f"{kept:,} of {dim:,}"] = [f"{bound:,.0f}", *cells]
     print_table(["positions, one group", "log2 C bits", *CODERS], rows)

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from fedstein.sweeps import cores, plan_sweep, run_jobs
+from fedstein.engines import cores
+from fedstein.sweeps import plan_sweep, run_jobs
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fedstein.config import Config, ErasureConfig
 from fedstein.methods import METHODS
+from fedstein.settings import Config
 
 
 def cell(value: object) -> str:
@@ -29,7 +29,9 @@ def text() -> str:
         "# The config",
         "",
         "A run is described by a TOML file; every key has a default, and `--set key=value` overrides one.",
-        "This page is written from the code by `make docs`.",
+        "This page is written from the code by `make docs`. Where a key names a part, a package may bring more",
+        "of them ([adding a part](extending.md)). What was forgotten is not in the config: it is the run's lineage",
+        "([runs](runs.md)).",
         "",
         "## The run",
         "",
@@ -40,9 +42,9 @@ def text() -> str:
         part = getattr(config, name)
         if isinstance(part, BaseModel) and name != "method":
             lines += [f"## `[{name}]`", "", (type(part).__doc__ or "").strip(), "", *rows(name, type(part))]
-    about = (ErasureConfig.__doc__ or "").strip()
-    lines += ["## `[[erasures]]`", "", f"{about} Not to be written by hand.", "", *rows("", ErasureConfig)]
     for name, method in METHODS.items():
+        if METHODS.source(name) != "fedstein":
+            continue
         lines += [f'## `[method]` with `name = "{name}"`', "", f"{method.summary.capitalize()}.", ""]
         lines += rows("method", method)
     return "\n".join(lines).rstrip() + "\n"

@@ -12,10 +12,10 @@ agents = [(digits.train.x[part], digits.train.y[part]) for part in parts]
 
 module = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 method = fedstein.DSVGD(particles=10, step_size=3e-3)
-trained = fedstein.train(module, agents, method=method, rounds=100, test=(digits.test.x, digits.test.y))
+run = fedstein.train(module, agents, method=method, rounds=100, test=(digits.test.x, digits.test.y))
 
-print({name: round(trained.metrics[name], 3) for name in ("accuracy", "ece", "nll")})
+print({name: round(run.metrics[name], 3) for name in ("accuracy", "ece", "nll")})
 noise = torch.rand(digits.test.x.shape, generator=torch.Generator().manual_seed(1))
 for name, x in (("digits", digits.test.x), ("noise", noise)):
-    found = trained.predict(x)
-    print(f"{name}: confidence {found.confidence.mean():.2f}, epistemic {found.epistemic.mean():.3f}")
+    prediction = run.predict(x)
+    print(f"{name}: confidence {prediction.confidence.mean():.2f}, epistemic {prediction.epistemic.mean():.3f}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 # One BLAS thread in each test process: pytest-xdist runs as many processes as there are cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,13 +15,37 @@ import torch
 from hypothesis import settings
 
 from fedstein.data import Dataset, load_fashion_mnist
-from fedstein.flower.trial import Site, site
+from fedstein.deploy.flower.trial import Federation, federation
 
 torch.set_num_threads(1)
+collect_ignore = ["fuzz/fuzz_frame.py"]  # a program of its own, which registers a part when it is imported
 # The same examples every time where a red build would be nobody's fault; new ones on a developer's machine.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+# Tests that share a federation or a Ray are done by one worker, one after the other. (The marks of xdist's own way,
+# loadgroup, do not reach its scheduler with this pytest: every worker started a federation of its own.)
+TOGETHER = {
+    r"test_conformance\.py::.*\[ray-": "ray",
+    r"test_conformance\.py::.*\[simulation-": "simulation",
+    r"test_conformance\.py::.*\[deployment-": "conforming deployment",  # beside the one whose parts are killed
+    r"test_deployment\.py::": "deployment",
+    r"test_simulation\.py::": "simulation",
+    r"test_engines\.py::|test_engines_of_our_own": "engines",
+    r"test_plugin\.py::": "plugin",
+}
+
+
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return next((group for pattern, group in TOGETHER.items() if re.search(pattern, nodeid)), nodeid)
+
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -34,21 +59,28 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def one_thread_again() -> Iterator[None]:
+    """Trainings set the number of threads that their config says: the next test has one again."""
+    yield
+    torch.set_num_threads(1)
+
+
 AGENTS = ("north", "south", "west")
 
 
 @pytest.fixture(scope="session")
-def simulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def simulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A SuperLink that simulates its nodes. Tests that use it share it: they are in the xdist group 'simulation'."""
-    with site(tmp_path_factory.mktemp("simulation") / "site", simulated=True) as found:
+    with federation(tmp_path_factory.mktemp("simulation") / "site", simulated=True) as found:
         found.start_link()
         yield found
 
 
 @pytest.fixture(scope="session")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A SuperLink with TLS and three nodes with keys and data of their own; the xdist group 'deployment' shares it."""
-    with site(tmp_path_factory.mktemp("deployment") / "site") as found:
+    with federation(tmp_path_factory.mktemp("deployment") / "site") as found:
         found.fedstein("data", "split", "data", "--set", "data.name=digits", "--set", "data.agents=3")
         (found.folder / "server").mkdir()
         os.link(found.folder / "data" / "test.npz", found.folder / "server" / "test.npz")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedstein import UserError
-from fedstein.config import load_config, make_config, to_toml
+from fedstein.errors import UserError
 from fedstein.methods import METHODS
+from fedstein.settings import load_config, make_config, to_toml
 
 
 @pytest.mark.parametrize("name", METHODS)

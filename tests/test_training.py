@@ -25,24 +25,24 @@ def mlp():
 
 
 def test_train_and_predict(digits, agents):
-    found = fedstein.train(
+    run = fedstein.train(
         mlp(), agents, rounds=60, method=DSVGD(particles=5, step_size=3e-3), test=(digits.test.x, digits.test.y)
     )
-    assert found.metrics["accuracy"] > 0.9
-    assert found.metrics["nll"] < 0.4
-    assert [entry["round"] for entry in found.history] == [50, 60]
-    prediction = found.predict(digits.test.x)
+    assert run.metrics["accuracy"] > 0.9
+    assert run.metrics["nll"] < 0.4
+    assert [entry["round"] for entry in run.history] == [50, 60]
+    prediction = run.predict(digits.test.x)
     torch.testing.assert_close(prediction.probabilities.sum(1), torch.ones(360))
-    noise = found.predict(torch.rand(300, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 3)
+    noise = run.predict(torch.rand(300, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 3)
     assert noise.epistemic.mean() > 2 * prediction.epistemic.mean()
 
 
 def test_a_cnn_learns(digits, agents):
     cnn = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
-    found = fedstein.train(
+    run = fedstein.train(
         cnn, agents, rounds=40, method=DSVGD(particles=3, step_size=5e-3), test=(digits.test.x, digits.test.y)
     )
-    assert found.metrics["accuracy"] > 0.85
+    assert run.metrics["accuracy"] > 0.85
 
 
 def test_data_sets_are_welcome(digits, agents):
@@ -59,20 +59,27 @@ def test_the_module_itself_is_not_changed(agents):
     assert torch.equal(before, nn.utils.parameters_to_vector(module.parameters()))
 
 
-def test_divergence_says_where_and_keeps_the_last_good_state(digits, agents):
+def test_divergence_says_where_and_keeps_the_last_good_state(tmp_path, agents):
     class Keep:
         state = None
 
-        def after_round(self, state, metrics):
+        def after_round(self, state, told):
             self.state = state
 
     keep = Keep()
     spoilt = [*agents[:3], (torch.as_tensor(agents[3][0]) * 1e30, agents[3][1]), agents[4]]
     logistic = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    terms = {"method": FedAvg(step="gradient", step_size=1e10), "watchers": [keep]}
     with pytest.raises(DivergedError, match=r"round 4, agent 3, .*step_size = 1e.10"):
-        fedstein.train(logistic, spoilt, rounds=9, method=FedAvg(step="gradient", step_size=1e10), watchers=[keep])
+        fedstein.train(logistic, spoilt, rounds=9, **terms, out=tmp_path / "run")
     assert keep.state.round == 3
     assert torch.isfinite(keep.state.particles).all()
+    kept = fedstein.open(tmp_path / "run", module=logistic, agents=spoilt)
+    assert kept.rounds == 3
+    assert torch.equal(kept.particles, keep.state.particles)
+    short = fedstein.train(logistic, spoilt, rounds=3, **terms)  # stopped of its own accord in the round before
+    assert torch.equal(kept.particles, short.particles)
+    assert not torch.equal(kept.particles, fedstein.train(logistic, spoilt, rounds=2, **terms).particles)
 
 
 @pytest.mark.parametrize(

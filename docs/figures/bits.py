@@ -9,7 +9,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from fedstein.uplink import Contract, plan
+from fedstein.coding import Contract, plan
 
 DIM, PARTICLES = 79_510, 10
 COLOURS = {"entries": "#0072B2", "positions": "#E69F00", "overhead": "#444444"}

@@ -13,9 +13,6 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1] / "experiments" / "erasure"))
-
-from measure import Study, letter  # noqa: E402
 
 COLOURS = {"take-back, handed over": "#0072b2", "take-back, subtracted": "#56b4e9", "Forget-SVGD, guarded": "#d55e00",
            "Forget-SVGD, as written": "#cc79a7", "retraining": "#444444"}  # fmt: skip
@@ -23,6 +20,9 @@ COLOURS = {"take-back, handed over": "#0072b2", "take-back, subtracted": "#56b4e
 
 def measure() -> dict[str, object]:
     """All curves, and what retraining reaches."""
+    sys.path.insert(0, str(HERE.parents[1] / "experiments" / "erasure"))
+    from measure import Study, letter
+
     study = Study(letter(0, "1.0d"))
     ways = {
         "take-back, handed over": ("take-back", {}),
@@ -49,7 +49,7 @@ def measure() -> dict[str, object]:
 def main() -> None:
     if "--draw" not in sys.argv:
         (HERE / "erasure.json").write_text(json.dumps(measure()), encoding="utf-8")
-    found = json.loads((HERE / "erasure.json").read_text(encoding="utf-8"))
+    numbers = json.loads((HERE / "erasure.json").read_text(encoding="utf-8"))
     titles = {
         "forgotten": "Forgotten labels: test accuracy",
         "retained": "Retained labels: test accuracy",
@@ -57,8 +57,8 @@ def main() -> None:
     }
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     for axis, (key, title) in zip(axes, titles.items(), strict=True):
-        level = found["levels"][key]
-        for name, rows in found["curves"].items():
+        level = numbers["levels"][key]
+        for name, rows in numbers["curves"].items():
             x, y = [row["rounds"] for row in rows], [row[key] for row in rows]
             axis.plot(x, y, color=COLOURS[name], label=name, lw=1.8)
         word = "two retrained models" if key == "kl" else "retrained from scratch, 1,200 rounds"

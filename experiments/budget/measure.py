@@ -13,10 +13,9 @@ import argparse
 import statistics
 from typing import Any
 
-from fedstein.build import fit_config
-from fedstein.config import make_config
-from fedstein.engines import State
-from fedstein.problem import Metrics
+from fedstein.protocol.state import State, Told
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
 
 CODINGS: dict[str, dict[str, Any]] = {
     "letter": {"positions": "golomb", "entries": "fixed"},
@@ -34,8 +33,8 @@ class Bills:
         self.captured: list[float] = []
         self.fill: list[float] = []
 
-    def after_round(self, state: State, metrics: Metrics | None) -> None:
-        for upload in state.uploads:
+    def after_round(self, state: State, told: Told) -> None:
+        for upload in told.uploads:
             assert upload.budget_bits is not None
             assert upload.bits <= upload.budget_bits
             self.kept.append(upload.kept)
@@ -66,13 +65,13 @@ if __name__ == "__main__":
                     }
                 )
                 bills = Bills()
-                last = fit_config(config, [bills]).history[-5:]
-                found = {key: statistics.mean(entry[key] for entry in last) for key in ("accuracy", "nll", "ece")}
+                last = fit_config(config, watchers=[bills]).history[-5:]
+                means = {key: statistics.mean(entry[key] for entry in last) for key in ("accuracy", "nll", "ece")}
                 kept = statistics.mean(bills.kept)
                 base = base or kept
                 print(
                     f"| {particles} | {'yes' if feedback else 'no'} | {name} | {kept:,.0f} | {kept / base - 1:+.0%} | "
-                    f"{statistics.mean(bills.captured):.2f} | {found['accuracy']:.4f} | {found['nll']:.4f} | "
-                    f"{found['ece']:.4f} |",
+                    f"{statistics.mean(bills.captured):.2f} | {means['accuracy']:.4f} | {means['nll']:.4f} | "
+                    f"{means['ece']:.4f} |",
                     flush=True,
                 )

@@ -12,8 +12,8 @@ import argparse
 import statistics
 from typing import Any
 
-from fedstein.build import fit_config
-from fedstein.config import make_config
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
 
 CODINGS: dict[str, dict[str, Any]] = {
     "the letter's": {"positions": "golomb"},

@@ -13,17 +13,22 @@ from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from torch import Tensor
 
-from fedstein.build import build_problem, fit_config
-from fedstein.config import Config, load_preset, make_config
-from fedstein.engines import State
-from fedstein.erasure.rounds import erasure_rounds, first_state, plan_erasure
-from fedstein.errors import FedsteinError
+from fedstein.engines import Local
+from fedstein.errors import DivergedError, FedsteinError
 from fedstein.metrics import kl
-from fedstein.problem import predict
-from fedstein.training import Trained
+from fedstein.protocol.state import State
+from fedstein.runs.forget.plan import plan_erasure
+from fedstein.runs.forget.rounds import erasure_rounds, first_state
+from fedstein.runs.judge import predict
+from fedstein.runs.problem import Problem, build_problem
+from fedstein.runs.training import Trained
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import Config, load_preset, make_config
+from fedstein.store import Forgetting, Lineage
 
 LEAVING = (2, 3)
 FIELDS = ("part", "budget", "setting", "seed", "rounds", "bits", "forgotten", "retained", "nll", "ece", "kl",
@@ -37,31 +42,30 @@ class Study:
         self.config = config
         problem = build_problem(self.config)
         self.trained = fit_config(self.config, problem=problem)
-        self.retrain_config = plan_erasure(self.config, problem, self.trained.state, LEAVING, "retrain")
-        self.problem = replace(problem, erased=LEAVING)
+        self.retrain = plan_erasure(self.config, Lineage(), problem, self.trained.state, LEAVING, "retrain")
+        self.problem = replace(problem, holdings=replace(problem.holdings, erased=LEAVING))
         self.whole = problem
-        self.retrained = fit_config(self.retrain_config, problem=self.problem)
+        self.retrained = fit_config(*self.retrain, problem=self.problem)
         self.reference = self.predict(self.retrained.particles)
 
     def other(self, seed: int) -> Trained:
         """Retrained with another seed, on the same data."""
-        config = self.retrain_config.model_copy(update={"seed": seed})
-        return fit_config(config, problem=self.problem)
+        config, lineage = self.retrain
+        return fit_config(config.model_copy(update={"seed": seed}), lineage, problem=self.problem)
 
     def predict(self, particles: Tensor) -> Tensor:
-        assert self.problem.test is not None
-        return predict(self.problem.model, particles, self.problem.test.x).probabilities
+        test = self.problem.judge.test
+        assert test is not None
+        return predict(self.problem.task.model, particles, test.x).probabilities
 
     def distance(self, particles: Tensor) -> float:
         """Mean KL(retrained || these) on the test set."""
         return float(kl(self.reference, self.predict(particles)).mean())
 
-    def erase(self, method: str, **options: object) -> Iterator[State]:
+    def erase(self, method: Forgetting, **options: Any) -> Iterator[State]:
         """The states of an erasure, its first one included."""
-        config = plan_erasure(self.config, self.whole, self.trained.state, LEAVING, method, **options)
-        state = first_state(self.trained.state, self.problem, config)
-        yield state
-        yield from islice(erasure_rounds(self.problem, config, state), config.rounds - state.round)
+        planned = plan_erasure(self.config, Lineage(), self.whole, self.trained.state, LEAVING, method, **options)
+        return states(self.problem, *planned, self.trained.state)
 
     def against(self, seed: int) -> dict[str, object]:
         """What retraining reaches, and how far apart two retrained models are."""
@@ -74,16 +78,25 @@ class Study:
         }
 
     def row(self, state: State) -> dict[str, object]:
-        found = self.problem.evaluate(state.particles)
+        metrics = self.problem.evaluate(state.particles)
         return {
             "rounds": state.round - self.trained.state.round,
             "bits": state.totals.upload_bits - self.trained.totals.upload_bits,
-            "forgotten": found["forgotten_label_accuracy"],
-            "retained": found["retained_label_accuracy"],
-            "nll": found["nll"],
-            "ece": found["ece"],
+            "forgotten": metrics["forgotten_label_accuracy"],
+            "retained": metrics["retained_label_accuracy"],
+            "nll": metrics["nll"],
+            "ece": metrics["ece"],
             "kl": self.distance(state.particles),
         }
+
+
+def states(problem: Problem, config: Config, lineage: Lineage, before: State) -> Iterator[State]:
+    """An erasure, state by state; the first one is that before its first round."""
+    state = first_state(before, problem, config.method, lineage)
+    yield state
+    engine = Local(problem.task, problem.holdings)
+    for now, _ in islice(erasure_rounds(problem, config, lineage, state, engine), config.rounds - state.round):
+        yield now
 
 
 def letter(seed: int, budget: str) -> Config:
@@ -93,7 +106,7 @@ def letter(seed: int, budget: str) -> Config:
 
 def take_back(seeds: int, rows: list[dict[str, object]]) -> None:
     """Take-back and repair against retraining."""
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "hand over, by server": {"by": "server"},
         "hand over, by agent": {"by": "agent"},
         "subtract, by server": {"by": "server", "handover": False},
@@ -138,8 +151,8 @@ def whole_network(seeds: int, rows: list[dict[str, object]]) -> None:
         reference = study.against(1000 + seed)
         same = {"part": "whole network", "budget": "none", "seed": seed}
         rows.append(same | {"setting": "before"} | study.row(study.trained.state) | reference)
-        for name, options in {"hand over": {}, "subtract": {"handover": False}}.items():
-            *_, last = study.erase("take-back", **options)
+        for name, handover in {"hand over": True, "subtract": False}.items():
+            *_, last = study.erase("take-back", handover=handover)
             rows.append(same | {"setting": name} | study.row(last) | reference)
         *_, last = study.erase("forget-svgd")
         rows.append(same | {"setting": "forget-svgd, guarded"} | study.row(last) | reference)
@@ -155,16 +168,16 @@ def mixture() -> None:
     print("| agent | guarded | before | after 1 | 2 | 3 | 5 | 10 | 20 | 40 rounds |")
     print("|---" * 10 + "|")
     for agent, guarded in product((0, 1), (True, False)):
-        planned = plan_erasure(config, problem, state, [agent], "forget-svgd", rounds=40, guarded=guarded)
-        without = build_problem(planned)
-        found = [without.evaluate(state.particles)["total_variation"]]
+        planned = plan_erasure(config, Lineage(), problem, state, [agent], "forget-svgd", rounds=40, guarded=guarded)
+        without = build_problem(*planned)
+        distances = []
         try:
-            for now in islice(erasure_rounds(without, planned, first_state(state, without, planned)), 40):
-                if now.round - state.round in (1, 2, 3, 5, 10, 20, 40):
-                    found.append(without.evaluate(now.particles)["total_variation"])
-        except FedsteinError:
-            found.append(float("nan"))  # the particles are no longer finite
-        print(f"| {agent} | {'yes' if guarded else 'no'} | " + " | ".join(f"{tv:.3f}" for tv in found) + " |")
+            for now in states(without, *planned, state):
+                if now.round - state.round in (0, 1, 2, 3, 5, 10, 20, 40):
+                    distances.append(without.evaluate(now.particles)["total_variation"])
+        except DivergedError:
+            distances.append(float("nan"))
+        print(f"| {agent} | {'yes' if guarded else 'no'} | " + " | ".join(f"{tv:.3f}" for tv in distances) + " |")
 
 
 def summary(rows: list[dict[str, str]]) -> None:
@@ -214,11 +227,11 @@ if __name__ == "__main__":
     else:
         numbers = Path(__file__).parent / f"numbers-{arguments.part}.csv"
         if not arguments.table:
-            found: list[dict[str, object]] = []
-            PARTS[arguments.part](arguments.seeds, found)
+            measured: list[dict[str, object]] = []
+            PARTS[arguments.part](arguments.seeds, measured)
             with numbers.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, FIELDS)
                 writer.writeheader()
-                writer.writerows(found)
+                writer.writerows(measured)
         with numbers.open(encoding="utf-8") as file:
             summary(list(csv.DictReader(file)))

@@ -13,20 +13,23 @@ from statistics import fmean
 
 import torch
 
-from fedstein.build import load_run
 from fedstein.metrics import accuracy, ece, fit_scaling, nll, scaled
-from fedstein.problem import predict
+from fedstein.runs.evaluation import load_run
+from fedstein.runs.judge import predict
 
 print("run,accuracy,nll,ece,scaled_nll,scaled_ece")
 for run in sorted(Path(sys.argv[1]).glob("*/seed-*/config.toml")):
-    _, problem, particles = load_run(run.parent, "validation")
-    assert problem.test is not None
-    found, labels = predict(problem.model, particles, problem.test.x).probabilities, problem.test.y
+    loaded = load_run(run.parent, "validation")
+    held_out = loaded.problem.judge.test
+    assert held_out is not None
+    plain, labels = predict(loaded.problem.task.model, loaded.particles, held_out.x).probabilities, held_out.y
     halves = torch.arange(len(labels)) % 2 == 0
     scores = []
     for fitted, judged in ((halves, ~halves), (~halves, halves)):
-        better = scaled(found[judged], fit_scaling(found[fitted], labels[fitted]))
+        better = scaled(plain[judged], fit_scaling(plain[fitted], labels[fitted]))
         scores.append((nll(better, labels[judged]), ece(better, labels[judged])))
-    plain = (accuracy(found, labels), nll(found, labels), ece(found, labels))
+    unscaled = (accuracy(plain, labels), nll(plain, labels), ece(plain, labels))
     name = f'"{run.parent.parent.name}"'
-    print(name, *(f"{number:.4f}" for number in (*plain, *map(fmean, zip(*scores, strict=True)))), sep=",", flush=True)
+    print(
+        name, *(f"{number:.4f}" for number in (*unscaled, *map(fmean, zip(*scores, strict=True)))), sep=",", flush=True
+    )

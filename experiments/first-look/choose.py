@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from fedstein.build import fit_config
-from fedstein.config import make_config
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
 
 TRIES = {
     "fedavg": [("ema-adagrad", 1e-3), ("ema-adagrad", 3e-4), ("gradient", 0.05), ("gradient", 0.1), ("gradient", 0.3)],
@@ -33,6 +33,6 @@ if __name__ == "__main__":
                     "method": {"name": name, "step": step, "step_size": size},
                 }
             )
-            found = fit_config(config).metrics
-            cells = " | ".join(f"{found[key]:.4f}" for key in ("accuracy", "nll", "ece"))
+            metrics = fit_config(config).metrics
+            cells = " | ".join(f"{metrics[key]:.4f}" for key in ("accuracy", "nll", "ece"))
             print(f"| {name} | {step} | {size:g} | {cells} |", flush=True)

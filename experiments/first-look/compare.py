@@ -13,8 +13,8 @@ import json
 import statistics
 from pathlib import Path
 
-from fedstein.build import fit_config
-from fedstein.config import make_config
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
 
 CHOSEN = {
     "dsvgd": {"name": "dsvgd", "step": "gradient", "step_size": 2.0},
@@ -26,32 +26,32 @@ METRICS = {"accuracy": "test accuracy", "nll": "NLL (nats)", "ece": "ECE (15 bin
 
 
 def measure(rounds: int, seeds: int) -> dict[str, list[list[dict[str, float]]]]:
-    """history[method][seed] is the list of evaluated rounds."""
-    found: dict[str, list[list[dict[str, float]]]] = {}
+    """histories[method][seed] is the list of evaluated rounds."""
+    histories: dict[str, list[list[dict[str, float]]]] = {}
     for name in METHODS:
-        found[name] = []
+        histories[name] = []
         for seed in range(seeds):
             config = make_config({"seed": seed, "rounds": rounds, "method": CHOSEN[name]})
-            found[name].append(fit_config(config).history)
-            last = found[name][-1][-1]
+            histories[name].append(fit_config(config).history)
+            last = histories[name][-1][-1]
             print(name, "seed", seed, {key: round(last[key], 4) for key in ("round", *METRICS)}, flush=True)
-    return found
+    return histories
 
 
-def table(found: dict[str, list[list[dict[str, float]]]], at: list[int]) -> str:
+def table(histories: dict[str, list[list[dict[str, float]]]], at: list[int]) -> str:
     lines = ["| | rounds | accuracy | NLL | ECE (15 bins) |", "|---|---|---|---|---|"]
     for name, title in METHODS.items():
         for round_ in at:
             cells = []
             for key in METRICS:
-                values = [entry[key] for history in found[name] for entry in history if entry["round"] == round_]
+                values = [entry[key] for history in histories[name] for entry in history if entry["round"] == round_]
                 spread = statistics.stdev(values) if len(values) > 1 else 0.0
                 cells.append(f"{statistics.mean(values):.4f} ± {spread:.4f}")
             lines.append(f"| {title} | {round_} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def figure(found: dict[str, list[list[dict[str, float]]]], path: Path) -> None:
+def figure(histories: dict[str, list[list[dict[str, float]]]], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -61,8 +61,8 @@ def figure(found: dict[str, list[list[dict[str, float]]]], path: Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.2), layout="constrained")
     for axis, (key, title) in zip(axes, METRICS.items(), strict=True):
         for name, label in METHODS.items():
-            rounds = [entry["round"] for entry in found[name][0]]
-            values = [[history[i][key] for history in found[name]] for i in range(len(rounds))]
+            rounds = [entry["round"] for entry in histories[name][0]]
+            values = [[history[i][key] for history in histories[name]] for i in range(len(rounds))]
             mean = [statistics.mean(v) for v in values]
             axis.plot(rounds, mean, color=COLOURS[name], label=label, lw=2, ls="-" if name == "dsvgd" else "--")
             axis.fill_between(
@@ -81,8 +81,8 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))
     options = parser.parse_args()
-    history = measure(options.rounds, options.seeds)
+    histories = measure(options.rounds, options.seeds)
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "first-look.json").write_text(json.dumps(history))
-    figure(history, options.out / "first-look.png")
-    print(table(history, sorted({min(200, options.rounds), options.rounds})))
+    (options.out / "first-look.json").write_text(json.dumps(histories))
+    figure(histories, options.out / "first-look.png")
+    print(table(histories, sorted({min(200, options.rounds), options.rounds})))

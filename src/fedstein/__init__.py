@@ -1,34 +1,90 @@
 """fedstein: Bayesian federated learning on thin uplinks, with the right to erasure."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-from fedstein.config import UplinkConfig
-from fedstein.engines import Schedule
-from fedstein.errors import DivergedError, FedsteinError, PayloadError, UserError
-from fedstein.inference import GaussianPrior, UniformPrior
-from fedstein.methods import DSGLD, DSVGD, METHODS, CentralSVGD, FedAvg, Method
-from fedstein.metrics import Prediction
-from fedstein.training import Trained, train
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__version__ = version("fedstein")
+if TYPE_CHECKING:
+    from fedstein.api import Run, compare, config, open, plan, seams, sweep, train, train_config  # noqa: A004
+    from fedstein.data import Examples
+    from fedstein.errors import DivergedError, FedsteinError, PayloadError, RunError, SilenceError, UserError
+    from fedstein.inference import GaussianPrior, UniformPrior
+    from fedstein.methods import DSGLD, DSVGD, METHODS, QLSD, CentralSVGD, FedAvg, Method
+    from fedstein.metrics import Prediction
+    from fedstein.models import to_group_norm
+    from fedstein.protocol.schedule import Schedule
+    from fedstein.protocol.uplink import Uplink
+    from fedstein.runs.audit.record import Audit
+    from fedstein.settings import Config
+    from fedstein.version import __version__
+
+# Where each public name is: nothing heavy is imported before it is asked for.
+_PLACES = {
+    "fedstein.api": ("Run", "compare", "config", "open", "plan", "seams", "sweep", "train", "train_config"),
+    "fedstein.data": ("Examples",),
+    "fedstein.errors": (
+        "DivergedError",
+        "FedsteinError",
+        "PayloadError",
+        "RunError",
+        "SilenceError",
+        "UserError",
+    ),
+    "fedstein.inference": ("GaussianPrior", "UniformPrior"),
+    "fedstein.methods": ("DSGLD", "DSVGD", "METHODS", "QLSD", "CentralSVGD", "FedAvg", "Method"),
+    "fedstein.metrics": ("Prediction",),
+    "fedstein.models": ("to_group_norm",),
+    "fedstein.protocol.schedule": ("Schedule",),
+    "fedstein.protocol.uplink": ("Uplink",),
+    "fedstein.runs.audit.record": ("Audit",),
+    "fedstein.settings": ("Config",),
+    "fedstein.version": ("__version__",),
+}
+_PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
     "DSGLD",
     "DSVGD",
     "METHODS",
+    "QLSD",
+    "Audit",
     "CentralSVGD",
+    "Config",
     "DivergedError",
+    "Examples",
     "FedAvg",
     "FedsteinError",
     "GaussianPrior",
     "Method",
     "PayloadError",
     "Prediction",
+    "Run",
+    "RunError",
     "Schedule",
-    "Trained",
+    "SilenceError",
     "UniformPrior",
-    "UplinkConfig",
+    "Uplink",
     "UserError",
     "__version__",
+    "compare",
+    "config",
+    "open",
+    "plan",
+    "seams",
+    "sweep",
+    "to_group_norm",
     "train",
+    "train_config",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module 'fedstein' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_PLACE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,7 +1,7 @@
 """What every engine must pass: whatever carries the messages, a run and its erasures are the same, bit for bit.
 
 Each engine works through its own commands, and its run folders are compared with those of `fedstein train` and
-`fedstein forget` in one process. Some cases are part of `make test`; `make faults` runs them all.
+`fedstein forget` in one process. Some cases are part of `make test`; `make test-long` runs them all.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from itertools import product
 
 import pytest
 
-from fedstein.flower.trial import Site
-from fedstein.runs import load_particles, read_metrics
+from fedstein.deploy.flower.trial import Federation
+from fedstein.runs.folder import load_particles
+from fedstein.store import read_metrics
 
 BASE = (
     "data.name=folder",
@@ -54,7 +55,9 @@ class Ray:
     """`fedstein train --ray`."""
 
     def __init__(self, request):
-        self.here = Site(request.getfixturevalue("tmp_path") / "ray", simulated=True)  # a folder; nothing is started
+        self.here = Federation(
+            request.getfixturevalue("tmp_path") / "ray", simulated=True
+        )  # a folder; nothing is started
 
     def train(self, name, settings):
         self.here.fedstein("train", *settings, "--ray", "local", "--out", name)
@@ -102,18 +105,15 @@ class Deployment(Simulation):
         return super().train(name, [*settings, "--set", data, "--agents", "north,south,west"])
 
     def memory_of(self, run):
-        return self.here.folder / "state" / "south" / json.loads((run / "flower.json").read_text())["lineage"]
+        return self.here.folder / "state" / "south" / json.loads((run / "flower.json").read_text())["model_id"]
 
 
 ENGINES = {"ray": Ray, "simulation": Simulation, "deployment": Deployment}
 
 
 def cases(names):
-    slow = pytest.mark.skipif("FEDSTEIN_FAULTS" not in os.environ, reason="make faults runs it")
-    return [
-        pytest.param(*case, marks=[pytest.mark.xdist_group(case[0]), *([] if case in QUICK else [slow])])
-        for case in product(ENGINES, names)
-    ]
+    slow = pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")
+    return [pytest.param(*case, marks=[] if case in QUICK else [slow]) for case in product(ENGINES, names)]
 
 
 def same(there, here):

@@ -16,15 +16,22 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedstein.build import build_problem, who_has_what
-from fedstein.config import make_config
-from fedstein.data import Examples
-from fedstein.engines import ESCROW, Answer, Failure, Local, Order, Patience, Terms, rounds, start
-from fedstein.engines.home import _load, _read, purge_home, visit_from_home
-from fedstein.engines.on_ray import Rays, on_ray
-from fedstein.engines.wire import Reply, head_of, read_head
-from fedstein.erasure.rounds import erasure_rounds, first_state, plan_erasure
-from fedstein.errors import DivergedError, SilenceError, UserError
+from fedstein.data import Examples, who_has_what
+from fedstein.deploy.flower.agent_store import _load, _read, purge_agent, visit_as_agent
+from fedstein.engines import Local
+from fedstein.engines.ray import Rays, on_ray
+from fedstein.errors import DivergedError, OrderError, SilenceError, UserError
+from fedstein.models import FEATURES, digest
+from fedstein.protocol import ESCROW, Answer, Failure, Order, Patience, Schedule, Terms
+from fedstein.protocol.messages import HANDED_OVER
+from fedstein.protocol.server import rounds, start
+from fedstein.protocol.wire import About, Reply, head_of, read_head
+from fedstein.runs.forget.plan import plan_erasure
+from fedstein.runs.forget.rounds import erasure_rounds, first_state
+from fedstein.runs.kept import Kept
+from fedstein.runs.problem import build_problem
+from fedstein.settings import make_config
+from fedstein.store.lineage import Lineage
 
 BASE = (
     "data.name=digits",
@@ -55,12 +62,11 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "ignore::FutureWarning:ray", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
     ),
-    pytest.mark.xdist_group("engines"),  # one Ray for all
 ]
 IMPATIENT = Patience(seconds=5.0, retries=1, pause=0.0)
 
 
-RUN, LINEAGE = "a" * 32, "b" * 32
+RUN, MODEL = "a" * 32, "b" * 32
 
 
 class Homes:
@@ -71,12 +77,13 @@ class Homes:
 
     agents_remember = True
 
-    def __init__(self, problem, state, config=None, run=RUN, lineage=LINEAGE, raw=None):
-        self.raw = problem.agents if raw is None else raw
-        self.problem, self.state, self.run, self.lineage = problem, state, run, lineage
+    def __init__(self, problem, state, config=None, run=RUN, model_id=MODEL, raw=None):
+        self.raw = problem.holdings.agents if raw is None else raw
+        self.problem, self.state, self.run, self.model_id = problem, state, run, model_id
         self.config = make_config() if config is None else config
         self.answers = []
-        self.here = set(range(len(problem.agents)))
+        self.have_frozen = set()  # as the Flower engine does it: only the first order brings them
+        self.here = set(range(len(problem.holdings.agents)))
 
     def roster(self):
         return self.here
@@ -92,48 +99,64 @@ class Homes:
     def visit(self, order):
         name = f"agent-{order.agent}"
         data = self.raw[order.agent]
-        head = head_of(
-            order,
-            self.config,
-            data.x.shape[1:],
-            self.problem.model.sizes[-1],
-            run=self.run,
-            lineage=self.lineage,
-            name=name,
-        )
-        handover = order.memory.get("site")
+        head = head_of(order, about(self.config, data, self.problem), self.run, self.model_id, name)
         try:
-            found = visit_from_home(
+            reply = visit_as_agent(
                 self.state / name,
                 read_head(head.to_json()),
                 order.particles.clone(),
-                lambda model, prepare: data if prepare is None else Examples(prepare(data.x), data.y),
-                frozen=self.problem.frozen,
-                handover=None if handover is None else handover.clone(),
+                lambda prepare: data if prepare is None else Examples(prepare(data.x), data.y),
+                frozen=None if order.agent in self.have_frozen else self.problem.kept.frozen,
+                portions={key: value.clone() for key, value in order.memory.items()},
             )
         except DivergedError as error:
             return Failure(order.agent, order.round, str(error), diverged=True)
         except UserError as error:
             return Failure(order.agent, order.round, str(error))
-        reply = Reply.model_validate_json(Reply.of(found, self.run).model_dump_json())
-        return reply.answer(found.frame, order, self.run)
+        self.have_frozen.add(order.agent)
+        words = Reply.model_validate_json(Reply.of(reply, self.run).model_dump_json())
+        return words.answer(reply.frame, order, self.run)
 
     def collect(self, seconds):
         found, self.answers = self.answers, []
         return found
 
-    def settle(self, agent, applied):
+    def settle(self, agent, outcome):
         pass
 
-    def kept(self):
+    def remembered(self):
         return {}
 
 
+def about(config, data, problem):
+    shape, classes = data.x.shape[1:], problem.task.model.sizes[-1]
+    frozen = problem.kept.frozen
+    named = None if frozen is None else digest(frozen)
+    return About(config.uplink, config.model, config.prior, config.threads, shape, classes, named)
+
+
+class Seen:
+    """The state after a round, and what was told about it, as one."""
+
+    def __init__(self, state, told):
+        self.state, self.told = state, told
+
+    def __getattr__(self, name):
+        return getattr(self.told if name in ("uploads", "frames") else self.state, name)
+
+
 def states(config, problem, count, engine=None, state=None, **more):
-    state = start(problem, config.method, config.seed) if state is None else state
-    uplink = config.uplink.terms(config.method, problem.model.dim)
-    run = rounds(problem, config.method, config.schedule, config.seed, state, uplink, engine=engine, **more)
-    return list(islice(run, count))
+    state = start(problem.task, config.method, config.seed) if state is None else getattr(state, "state", state)
+    engine = Local(problem.task, problem.holdings) if engine is None else engine
+    link = config.uplink.link(config.method, problem.dim)
+    terms = (config.method, config.schedule, config.seed, state, engine)
+    run = rounds(problem.task, problem.holdings, *terms, link=link, **more)
+    return [Seen(*one) for one in islice(run, count)]
+
+
+def made_again(config):
+    problem = build_problem(config)
+    return problem.task, problem.holdings
 
 
 @pytest.fixture(autouse=True)
@@ -167,18 +190,37 @@ def test_agents_that_remember_for_themselves_give_the_same_bits(name, tmp_path):
 def test_a_frozen_network_travels_with_the_order(tmp_path):
     more = ("model.hidden=[6]", "pretrain.rounds=1", "method.factor=linear", "uplink.budget=2.0d")
     config = make_config(overrides=[*BASE, *more])
-    problem = build_problem(config, torch.randn(64 * 6 + 6 + 6 * 10 + 10, generator=torch.Generator().manual_seed(0)))
-    assert problem.model.dim == 70
-    engine = Homes(problem, tmp_path, config, raw=who_has_what(config)[0])
+    problem = build_problem(
+        config, kept=Kept({FEATURES: torch.randn(64 * 6 + 6 + 6 * 10 + 10, generator=torch.Generator().manual_seed(0))})
+    )
+    assert problem.dim == 70
+    engine = Homes(problem, tmp_path, config, raw=who_has_what(config.data, config.seed).agents)
     here, there = states(config, problem, 5), states(config, problem, 5, engine)
     assert torch.equal(here[-1].particles, there[-1].particles)
+    for kept in tmp_path.glob("*/*/frozen.safetensors"):
+        kept.unlink()
+    with pytest.raises(SilenceError):  # the Flower engine would send them again
+        list(states(config, problem, 5, engine))
+
+
+def test_other_frozen_values_than_the_order_is_about_are_refused(tmp_path):
+    config = make_config(overrides=[*BASE, "model.hidden=[6]", "pretrain.rounds=1"])
+    values = {FEATURES: torch.zeros(64 * 6 + 6 + 6 * 10 + 10)}
+    problem = build_problem(config, kept=Kept(values))
+    engine = Homes(problem, tmp_path, config, raw=who_has_what(config.data, config.seed).agents)
+    head = read_head(
+        head_of(order_of(config, problem), about(config, engine.raw[0], problem), RUN, MODEL, "x").to_json()
+    )
+    values[FEATURES] += 1.0
+    with pytest.raises(OrderError, match="not those that the order is about"):
+        head.network(values)
 
 
 @pytest.mark.parametrize("name", ["linear", "kde", "informed"])
 def test_ray_gives_the_same_bits(name, cluster):
     config = make_config(overrides=[*BASE, *SETTINGS[name]])
     problem = build_problem(config)
-    engine = Rays(cluster, partial(build_problem, config), len(problem.agents), actors=2)
+    engine = Rays(cluster, partial(made_again, config), len(problem.holdings.agents), actors=2)
     here, there = states(config, problem, 6), states(config, problem, 6, engine)
     for one, other in zip(here, there, strict=True):
         assert torch.equal(one.particles, other.particles)
@@ -192,7 +234,7 @@ def test_ray_gives_the_same_bits(name, cluster):
 def test_a_ray_actor_that_is_killed_takes_nothing_with_it(cluster):
     config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
     problem = build_problem(config)
-    engine = Rays(cluster, partial(build_problem, config), len(problem.agents), actors=2)
+    engine = Rays(cluster, partial(made_again, config), len(problem.holdings.agents), actors=2)
     notes = []
     more = {"engine": engine, "note": lambda event, **about: notes.append(event), "patience": Patience(60.0, 5, 0.1)}
     found = states(config, problem, 2, **more)
@@ -205,7 +247,7 @@ def test_a_ray_actor_that_is_killed_takes_nothing_with_it(cluster):
 def test_what_an_actor_raises_ends_the_run(cluster):
     config = make_config(overrides=[*BASE, "method.step=gradient", "method.step_size=1e29"])
     problem = build_problem(config)
-    engine = Rays(cluster, partial(build_problem, config), len(problem.agents), actors=1)
+    engine = Rays(cluster, partial(made_again, config), len(problem.holdings.agents), actors=1)
     with pytest.raises(DivergedError, match="no longer finite: round"):
         states(config, problem, 9, engine)
 
@@ -228,17 +270,94 @@ def test_an_erasure_gives_the_same_bits(method, by, handover, tmp_path):
     here = states(config, problem, 9, escrow=escrow)[-1]
     there = states(config, problem, 9, engine, escrow=escrow)[-1]
     more = {"by": by, "rounds": 4 if by == "agent" else None, "repair": 3, "handover": handover}
-    plan = plan_erasure(config, problem, here, [1], method, **more)
+    plan, lineage = plan_erasure(config, Lineage(), problem, here.state, [1], method, **more)
     count = plan.rounds - 9
-    problem = replace(problem, erased=(1,))
+    problem = replace(problem, holdings=replace(problem.holdings, erased=(1,)))
+    away = replace(problem, holdings=replace(problem.holdings, remote=True))
     engine.problem, engine.run = problem, "c" * 32
-    one = list(islice(erasure_rounds(problem, plan, first_state(here, problem, plan)), count))
-    other = list(islice(erasure_rounds(problem, plan, first_state(there, problem, plan), engine=engine), count))
-    for a, b in zip(one, other, strict=True):
+    here, there = (
+        first_state(seen.state, where, plan.method, lineage) for seen, where in ((here, problem), (there, away))
+    )
+    one = erasure_rounds(problem, plan, lineage, here, Local(problem.task, problem.holdings))
+    other = [Seen(*now) for now in islice(erasure_rounds(away, plan, lineage, there, engine), count)]
+    for (a, _), b in zip(islice(one, count), other, strict=True):
         assert torch.equal(a.particles, b.particles)
     # Whoever has visited since has got its share, and the server does not keep it any longer.
+    kept = [memory for seen in [there, *other] for memory in seen.memories.values()]
+    handed = [memory for memory in kept if f"{HANDED_OVER}1" in memory]
+    assert bool(handed) == (method == "take-back" and handover)
     seen = {upload.agent for state in other[-3:] for upload in state.uploads}
-    assert not {agent for agent in seen if "site" in other[-1].memories.get(agent, {})}
+    assert seen
+    assert not {agent for agent in seen if any("hand" in name for name in other[-1].memories.get(agent, {}))}
+
+
+def erased_from(problem, lineage, remote=False):
+    return replace(problem, holdings=replace(problem.holdings, erased=lineage.erased, remote=remote))
+
+
+@pytest.mark.parametrize("by", ["agent", "server"])
+def test_who_leaves_takes_back_a_share_that_it_had_not_taken_over_yet(by, tmp_path):
+    """Two erasures: an agent that has not visited since the first one is erased by the second."""
+    config = make_config(overrides=[*BASE, "method.factor=linear", f"recording.escrow={str(by == 'server').lower()}"])
+    problem = build_problem(config)
+    engine, escrow = Homes(problem, tmp_path, config), config.recording.escrow
+    here = states(config, problem, 9, escrow=escrow)[-1].state
+    there = states(config, problem, 9, engine, escrow=escrow)[-1].state
+    lineage, leaving = Lineage(), 1
+    for number, repair in enumerate((1, 12)):
+        more = {"by": by, "rounds": 1 if by == "agent" else None, "repair": repair}
+        before = erased_from(problem, lineage)
+        plan, lineage = plan_erasure(config, lineage, before, here, [leaving], "take-back", **more)
+        one, other = erased_from(problem, lineage), erased_from(problem, lineage, remote=True)
+        engine.problem, engine.run = one, "cd"[number] * 32
+        here = first_state(here, one, plan.method, lineage, escrow)
+        there = first_state(there, other, plan.method, lineage, escrow)
+        count = repair + (by == "agent")
+        local = erasure_rounds(one, plan, lineage, here, Local(one.task, one.holdings))
+        here = list(islice(local, count))[-1][0]
+        there = list(islice(erasure_rounds(other, plan, lineage, there, engine), count))[-1][0]
+        torch.testing.assert_close(here.particles, there.particles, atol=1e-6, rtol=1e-6)
+        waiting = [agent for agent, memory in there.memories.items() if any(HANDED_OVER in name for name in memory)]
+        assert bool(waiting) == (number == 0)
+        leaving = waiting[-1] if waiting else leaving
+    # All that was applied is somebody's: the sites of those who stay say where the particles are.
+    first = start(problem.task, config.method, config.seed).particles
+    sites = sum(memory["site"] for memory in here.memories.values()) / problem.task.prior.precision
+    torch.testing.assert_close(here.particles - first, sites, atol=1e-5, rtol=1e-4)
+
+
+def test_an_escrow_knows_of_a_share_whoever_has_visited(tmp_path):
+    """An agent that had never visited gets a share of an erasure: the server's escrow of it must have it too."""
+    config = make_config(
+        overrides=[*BASE, "data.agents=5", "data.examples=30", "method.factor=linear", "recording.escrow=true"]
+    )
+    problem = build_problem(config)
+    state = states(config, problem, 3, escrow=True)[-1].state
+    lineage = Lineage()
+    for leaving in (1, 4):
+        plan, lineage = plan_erasure(
+            config, lineage, erased_from(problem, lineage), state, [leaving], "take-back", by="server", repair=1
+        )
+        now = erased_from(problem, lineage)
+        state = first_state(state, now, plan.method, lineage, escrow=True)
+    first = start(problem.task, config.method, config.seed).particles
+    sites = sum(memory["site"] for memory in state.memories.values()) / problem.task.prior.precision
+    torch.testing.assert_close(state.particles - first, sites, atol=1e-5, rtol=1e-4)
+
+
+def test_an_agent_takes_a_share_over_once(tmp_path):
+    config = make_config(overrides=[*BASE, "method.factor=linear"])
+    problem = build_problem(config)
+    engine = Homes(problem, tmp_path, config)
+    share = torch.ones(3, problem.dim)
+    order = replace(order_of(config, problem), memory={f"{HANDED_OVER}1": share})
+    sites = []
+    for round in (0, 4, 8):  # each tells it that the one before was not applied
+        assert isinstance(engine.visit(replace(order, round=round)), Answer)
+        folder = tmp_path / "agent-0" / MODEL
+        record = _read(folder, "agent-0")
+        sites.append(_load(folder, "memory", record.number, record.memory)["site"])
+    assert all(torch.equal(site, share) for site in sites)
 
 
 def test_a_server_that_is_killed_in_any_round_goes_on_as_if_it_had_not_been(tmp_path):
@@ -295,21 +414,19 @@ def test_whatever_happens_both_ends_agree_on_what_was_applied(seed, several, fee
         state = states(config, problem, 1, engine, state, escrow=True, patience=IMPATIENT)[-1]
         if chance.random() < 0.2:
             engine = BadNetwork(problem, folder, config, chance=chance)  # the server is started again
-    first = start(problem, config.method, config.seed).particles
+    first = start(problem.task, config.method, config.seed).particles
     applied = {agent: memory[ESCROW] for agent, memory in state.memories.items()}
     torch.testing.assert_close(state.particles - first, sum(applied.values(), torch.zeros_like(first)))
     # With one more order over a good network each agent learns what became of its last answer, and settles.
     good = Homes(problem, folder, config)
+    link = config.uplink.link(config.method, problem.dim)
     for agent in range(4):
-        uplink = config.uplink.terms(config.method, problem.model.dim)
-        run = rounds(problem, config.method, config.schedule, config.seed, state, uplink, engine=good, among=[agent])
-        if several:
-            break
-        next(run)
-        record = _read(folder / f"agent-{agent}" / LINEAGE, f"agent-{agent}")
-        site = _load(folder / f"agent-{agent}" / LINEAGE, "memory", record.number, record.memory).get("site")
+        terms = (config.method, Schedule(), config.seed, state.state, good)
+        next(rounds(problem.task, problem.holdings, *terms, link=link, among=[agent]))
+        record = _read(folder / f"agent-{agent}" / MODEL, f"agent-{agent}")
+        site = _load(folder / f"agent-{agent}" / MODEL, "memory", record.number, record.memory).get("site")
         if agent in applied and applied[agent].any():
-            torch.testing.assert_close(site, applied[agent] * problem.prior.precision)
+            torch.testing.assert_close(site, applied[agent] * problem.task.prior.precision)
         else:
             assert site is None or not site.any()
 
@@ -369,7 +486,7 @@ def test_a_frame_that_would_ruin_the_particles_is_refused(tmp_path):
     engine.deliver = lambda order: [replace(engine.visit(order), frame=huge if order.round == 0 else b"x")]
     found = states(config, problem, 2, engine)
     assert [state.uploads[0].refused for state in found] == [True, True]
-    assert torch.equal(found[-1].particles, start(problem, config.method, 0).particles)
+    assert torch.equal(found[-1].particles, start(problem.task, config.method, 0).particles)
 
 
 def test_an_agent_that_fails_is_asked_again(tmp_path):
@@ -410,9 +527,9 @@ def test_answers_of_other_rounds_and_agents_are_ignored(tmp_path):
 
 
 def order_of(config, problem, round=0):
-    uplink = config.uplink.terms(config.method, problem.model.dim)
-    state = start(problem, config.method, 0)
-    return Order(0, round, Terms(config.method, 0, uplink), state.particles, 4, (1.0,))
+    link = config.uplink.link(config.method, problem.dim)
+    state = start(problem.task, config.method, 0)
+    return Order(0, round, Terms(config.method, 0, link), state.particles, 4, (1.0,))
 
 
 def test_a_forgotten_agent_has_nothing_left_and_says_so(tmp_path):
@@ -420,14 +537,14 @@ def test_a_forgotten_agent_has_nothing_left_and_says_so(tmp_path):
     problem = build_problem(config)
     engine = Homes(problem, tmp_path, config)
     assert isinstance(engine.visit(order_of(config, problem)), Answer)
-    home = tmp_path / "agent-0" / LINEAGE
+    home = tmp_path / "agent-0" / MODEL
     assert {file.suffix for file in home.iterdir()} == {".json", ".safetensors", ""}
-    assert purge_home(tmp_path / "agent-0", LINEAGE, "agent-0") == 1
+    assert purge_agent(tmp_path / "agent-0", MODEL, "agent-0") == 1
     assert sorted(file.name for file in home.iterdir()) == ["home.json", "lock"]
     refused = engine.visit(order_of(config, problem, 5))
     assert isinstance(refused, Failure)
     assert "was forgotten" in refused.reason
-    assert purge_home(tmp_path / "agent-0", LINEAGE, "agent-0") == 0
+    assert purge_agent(tmp_path / "agent-0", MODEL, "agent-0") == 0
 
 
 @pytest.mark.parametrize(("name", "refuses"), [("linear", True), ("kde", True), ("flat", False), ("fedavg", False)])
@@ -480,18 +597,18 @@ def test_an_agent_refuses_what_it_cannot_follow(tmp_path):
         assert isinstance(engine.visit(order_of(config, problem, round)), Answer)
     assert "lost its newest checkpoints" in engine.visit(order_of(config, problem, 4)).reason
     assert isinstance(engine.visit(order_of(config, problem, 8)), Answer)  # the same again is no harm
-    (tmp_path / "agent-0" / LINEAGE / "home.json").write_text('{"version": 1, "agent": "agent-7"}')
+    (tmp_path / "agent-0" / MODEL / "home.json").write_text('{"version": 1, "agent": "agent-7"}')
     assert "is of agent 'agent-7'" in engine.visit(order_of(config, problem, 9)).reason
-    (tmp_path / "agent-0" / LINEAGE / "home.json").write_text("[" * 100_000)
+    (tmp_path / "agent-0" / MODEL / "home.json").write_text("[" * 100_000)
     assert "is damaged" in engine.visit(order_of(config, problem, 9)).reason
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"lineage": "../../etc"},
-        {"lineage": "B" * 32},
-        {"version": 2},
+        {"model_id": "../../etc"},
+        {"model_id": "B" * 32},
+        {"version": 1},
         {"method": {"name": "os.system"}},
         {"method": {"name": "dsvgd", "particles": -1}},
         {"model": {"features": "/etc/passwd"}},
@@ -505,7 +622,8 @@ def test_an_agent_refuses_what_it_cannot_follow(tmp_path):
 def test_a_hostile_order_is_refused(change):
     config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
     problem = build_problem(config)
-    head = head_of(order_of(config, problem), config, torch.Size([1, 8, 8]), 10, run=RUN, lineage=LINEAGE, name="x")
+    data = problem.holdings.agents[0]
+    head = head_of(order_of(config, problem), about(config, data, problem), RUN, MODEL, "x")
     table = json.loads(head.to_json())
     assert read_head(json.dumps(table)) == head
     with pytest.raises(UserError, match="no order of protocol version"):
@@ -515,5 +633,5 @@ def test_a_hostile_order_is_refused(change):
 def test_local_is_the_default():
     config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
     problem = build_problem(config)
-    one, other = states(config, problem, 3), states(config, problem, 3, Local(problem))
+    one, other = states(config, problem, 3), states(config, problem, 3, Local(problem.task, problem.holdings))
     assert torch.equal(one[-1].particles, other[-1].particles)

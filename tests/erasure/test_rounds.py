@@ -8,19 +8,24 @@ from itertools import islice
 import pytest
 import torch
 
-from fedstein.build import build_problem, fit_config
-from fedstein.config import load_preset, make_config
 from fedstein.data.synthetic import GaussianMean
-from fedstein.engines import ESCROW, start
-from fedstein.erasure.rounds import erasure_rounds, first_state, plan_erasure
+from fedstein.engines import Local
 from fedstein.errors import UserError
 from fedstein.metrics import kl
-from fedstein.problem import predict
+from fedstein.protocol import ESCROW
+from fedstein.protocol.server import start
+from fedstein.runs.forget.plan import plan_erasure
+from fedstein.runs.forget.rounds import erasure_rounds, first_state
+from fedstein.runs.judge import predict
+from fedstein.runs.problem import build_problem
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import load_preset, make_config
+from fedstein.store.lineage import Lineage
 from fedstein.streams import stream
 
 GAUSSIAN = ["data.name=synthetic-gaussian", "data.agents=4", "method.factor=linear", "method.particles=6",
             "method.stiffness=1.0", "method.step_size=0.3", "prior.init=prior", "rounds=150", "evaluation.every=1000",
-            "recording.escrow=true"]  # fmt: skip
+            "recording.escrow=true", "threads=1"]  # fmt: skip
 
 
 def trained(overrides):
@@ -29,12 +34,21 @@ def trained(overrides):
     return config, problem, fit_config(config, problem=problem)
 
 
+def plan(config, problem, state, agents, method, **options):
+    """The config and the lineage of the erasure, and the problem without the agents."""
+    planned, lineage = plan_erasure(config, Lineage(), problem, state, agents, method, **options)
+    return planned, lineage, build_problem(planned, lineage, kept=problem.kept)
+
+
+def going_on(without, planned, lineage, state):
+    return erasure_rounds(without, planned, lineage, state, Local(without.task, without.holdings))
+
+
 def erased(config, problem, state, agents, method, **options):
     """The last state of an erasure, and the problem without the agents."""
-    planned = plan_erasure(config, problem, state, agents, method, **options)
-    without = build_problem(planned, problem.frozen)
-    begin = first_state(state, without, planned)
-    *_, last = islice(erasure_rounds(without, planned, begin), planned.rounds - state.round)
+    planned, lineage, without = plan(config, problem, state, agents, method, **options)
+    begin = first_state(state, without, planned.method, lineage)
+    *_, (last, _) = islice(going_on(without, planned, lineage, begin), planned.rounds - state.round)
     return last, without
 
 
@@ -43,94 +57,96 @@ def erased(config, problem, state, agents, method, **options):
 @pytest.mark.parametrize("budget", [None, "170"])
 def test_on_the_gaussian_erasure_ends_at_the_exact_posterior_without_the_agent(by, handover, budget):
     overrides = GAUSSIAN if budget is None else [*GAUSSIAN, f"uplink.budget={budget}", "uplink.bits_per_entry=8"]
-    config, problem, found = trained(overrides)
+    config, problem, knows = trained(overrides)
     options = {
         "by": by,
         "handover": handover,
         "repair": 120 if handover else 400,
         "rounds": 40 if budget and by == "agent" else None,
     }
-    last, _ = erased(config, problem, found.state, [0], "take-back", **options)
+    last, _ = erased(config, problem, knows.state, [0], "take-back", **options)
     # In closed form: each particle alone is the optimum anchored at its own start.
     gaussian = GaussianMean.draw(4, 20, 3, stream(0, "synthetic"))
     mean, std = replace(gaussian, agents=gaussian.agents[1:]).posterior()
-    exact = mean + problem.prior.precision * std**2 * start(problem, config.method, 0).particles.double()
-    assert (found.particles - exact).norm(dim=1).max() > 0.05 * mean.norm()
+    exact = mean + problem.task.prior.precision * std**2 * start(problem.task, config.method, 0).particles.double()
+    assert (knows.particles - exact).norm(dim=1).max() > 0.05 * mean.norm()
     assert (last.particles - exact).norm(dim=1).max() < 0.01 * mean.norm()
     assert 0 not in last.memories
 
 
 def test_particles_are_their_starts_and_the_sites_of_those_who_stay():
     """The invariant that makes the end right: theta = theta_0 + sum of sites / delta, also just after handing over."""
-    config, problem, found = trained([*GAUSSIAN, "uplink.budget=170"])
-    first = start(problem, config.method, config.seed).particles
+    config, problem, knows = trained([*GAUSSIAN, "uplink.budget=170"])
+    first = start(problem.task, config.method, config.seed).particles
     for handover in (True, False):
-        planned = plan_erasure(config, problem, found.state, [1, 2], "take-back", handover=handover)
-        state = first_state(found.state, build_problem(planned), planned)
+        planned, lineage, without = plan(config, problem, knows.state, [1, 2], "take-back", handover=handover)
+        state = first_state(knows.state, without, planned.method, lineage)
         sites = sum(memory["site"] for memory in state.memories.values())
         assert set(state.memories) == {0, 3}
-        torch.testing.assert_close(state.particles, first + sites / problem.prior.precision, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(state.particles, first + sites / problem.task.prior.precision, atol=1e-4, rtol=1e-4)
         escrow = sum(memory[ESCROW] for memory in state.memories.values())
-        torch.testing.assert_close(escrow, sites / problem.prior.precision, atol=1e-4, rtol=1e-4)
-        moved = (state.particles - found.particles).norm()
+        torch.testing.assert_close(escrow, sites / problem.task.prior.precision, atol=1e-4, rtol=1e-4)
+        moved = (state.particles - knows.particles).norm()
         assert moved < 1e-4 if handover else moved > 0.1
 
 
 DIGITS = ["data.name=digits", "data.partition=class-pairs", "data.agents=10", "method.factor=linear",
           "method.particles=6", "method.likelihood=mean", "method.temperature=0.1", "evaluation.every=1000",
-          "recording.escrow=true"]  # fmt: skip
+          "recording.escrow=true", "threads=1"]  # fmt: skip
 
 
 def distance(problem, reference, particles):
-    p, q = (predict(problem.model, these, problem.test.x).probabilities for these in (reference, particles))
+    p, q = (predict(problem.task.model, these, problem.judge.test.x).probabilities for these in (reference, particles))
     return float(kl(p, q).mean())
 
 
 @pytest.mark.parametrize("hidden", ["[]", "[16]"])
 def test_after_take_back_and_repair_the_model_is_near_the_retrained_one(hidden):
     """Logistic regression and a whole small network, at a fifth of retraining's rounds."""
-    config, problem, found = trained([*DIGITS, f"model.hidden={hidden}", f"rounds={300 if hidden == '[]' else 600}"])
-    last, without = erased(config, problem, found.state, [2, 3], "take-back")
-    retrained = fit_config(plan_erasure(config, problem, found.state, [2, 3], "retrain"), problem=without)
+    config, problem, knows = trained([*DIGITS, f"model.hidden={hidden}", f"rounds={300 if hidden == '[]' else 600}"])
+    last, without = erased(config, problem, knows.state, [2, 3], "take-back")
+    again, lineage, _ = plan(config, problem, knows.state, [2, 3], "retrain")
+    retrained = fit_config(again, lineage, problem=without)
     metrics = without.evaluate(last.particles)
     theirs = without.evaluate(retrained.particles)
-    before = distance(without, retrained.particles, found.particles)
+    before = distance(without, retrained.particles, knows.particles)
     after = distance(without, retrained.particles, last.particles)
-    assert without.evaluate(found.particles)["forgotten_label_accuracy"] > 0.5
+    assert without.evaluate(knows.particles)["forgotten_label_accuracy"] > 0.5
     assert metrics["forgotten_label_accuracy"] <= theirs["forgotten_label_accuracy"] + 0.02
     assert metrics["retained_label_accuracy"] > theirs["retained_label_accuracy"] - 0.03
     assert after < before / 4
-    sent = last.totals.upload_bits - found.totals.upload_bits
+    sent = last.totals.upload_bits - knows.totals.upload_bits
     assert sent < retrained.totals.upload_bits / 4
 
 
 def test_forgetting_agents_take_turns_or_go_one_after_the_other():
-    config, problem, found = trained([*DIGITS, "model.hidden=[]", "rounds=20"])
+    config, problem, knows = trained([*DIGITS, "model.hidden=[]", "rounds=20"])
     for guarded, order in ((True, [4, 4, 4, 1, 1, 1]), (False, [4, 1, 4, 1, 4, 1])):
-        planned = plan_erasure(config, problem, found.state, [4, 1], "forget-svgd", rounds=6, guarded=guarded, repair=3)
-        without = build_problem(planned)
-        begin = first_state(found.state, without, planned)
-        states = list(islice(erasure_rounds(without, planned, begin), 9))
-        assert [state.uploads[0].agent for state in states[:6]] == order
-        assert not {1, 4} & {upload.agent for state in states[6:] for upload in state.uploads}
-        assert not {1, 4} & set(states[5].memories)
+        options = {"rounds": 6, "guarded": guarded, "repair": 3}
+        planned, lineage, without = plan(config, problem, knows.state, [4, 1], "forget-svgd", **options)
+        begin = first_state(knows.state, without, planned.method, lineage)
+        after = list(islice(going_on(without, planned, lineage, begin), 9))
+        assert [told.uploads[0].agent for _, told in after[:6]] == order
+        assert not {1, 4} & {upload.agent for _, told in after[6:] for upload in told.uploads}
+        assert not {1, 4} & set(after[5][0].memories)
 
 
 def test_it_is_the_same_when_it_goes_on_from_any_round():
-    config, problem, found = trained([*DIGITS, "model.hidden=[]", "rounds=20", "uplink.budget=2d"])
+    config, problem, knows = trained([*DIGITS, "model.hidden=[]", "rounds=20", "uplink.budget=2d"])
     for method, options in (("take-back", {"by": "agent", "rounds": 4}), ("forget-svgd", {"rounds": 4})):
-        planned = plan_erasure(config, problem, found.state, [1, 4], method, repair=4, **options)
-        without = build_problem(planned)
-        states = list(islice(erasure_rounds(without, planned, first_state(found.state, without, planned)), 8))
+        planned, lineage, without = plan(config, problem, knows.state, [1, 4], method, repair=4, **options)
+        begin = first_state(knows.state, without, planned.method, lineage)
+        states = [state for state, _ in islice(going_on(without, planned, lineage, begin), 8)]
         for state in states[:-1]:
-            *_, again = islice(erasure_rounds(without, planned, state), 28 - state.round)
+            *_, (again, _) = islice(going_on(without, planned, lineage, state), 28 - state.round)
             assert torch.equal(again.particles, states[-1].particles)
 
 
 def test_what_cannot_work_is_refused_with_a_reason():
-    config, problem, found = trained([*GAUSSIAN, "rounds=6"])
+    config, problem, knows = trained([*GAUSSIAN, "rounds=6"])
+    nothing = Lineage()
 
-    def refused(match, *arguments, where=(config, problem, found.state), **options):
+    def refused(match, *arguments, where=(config, nothing, problem, knows.state), **options):
         with pytest.raises(UserError, match=match):
             plan_erasure(*where, *arguments, **options)
 
@@ -142,22 +158,22 @@ def test_what_cannot_work_is_refused_with_a_reason():
     refused("'--repair' must be at least 1", [0], "take-back", repair=0)
     refused("'--rounds' must be at least 2", [0, 1], "forget-svgd", rounds=1)
     plain = trained([line for line in GAUSSIAN if "escrow" not in line and "rounds" not in line] + ["rounds=6"])
-    where = plain[0], plain[1], plain[2].state
+    where = plain[0], nothing, plain[1], plain[2].state
     refused("escrow is not there. The run was trained without", [0], "take-back", by="server", where=where)
-    assert plan_erasure(*where, [0], "take-back").erasures[-1].by == "agent"
-    flat = trained(["data.name=digits", "rounds=2", "method.particles=2", "model.hidden=[]"])
-    refused("'flat' factors", [0], "take-back", where=(flat[0], flat[1], flat[2].state))
-    fedavg = trained(["data.name=digits", "rounds=2", "method.name=fedavg", "model.hidden=[]"])
-    refused("needs a run of dsvgd", [0], "forget-svgd", where=(fedavg[0], fedavg[1], fedavg[2].state))
-    again = plan_erasure(config, problem, found.state, [0], "take-back")
-    refused("forgotten already", [0], "retrain", where=(again, build_problem(again), found.state))
-    begun = replace(found.state, round=0)
-    refused("no rounds yet", [0], "take-back", where=(config, problem, begun))
+    assert plan_erasure(*where, [0], "take-back")[1].newest.by == "agent"
+    flat = trained(["data.name=digits", "rounds=2", "method.particles=2", "model.hidden=[]", "threads=1"])
+    refused("'flat' factors", [0], "take-back", where=(flat[0], nothing, flat[1], flat[2].state))
+    fedavg = trained(["data.name=digits", "rounds=2", "method.name=fedavg", "model.hidden=[]", "threads=1"])
+    refused("needs a run of dsvgd", [0], "forget-svgd", where=(fedavg[0], nothing, fedavg[1], fedavg[2].state))
+    again, lineage, without = plan(config, problem, knows.state, [0], "take-back")
+    refused("forgotten already", [0], "retrain", where=(again, lineage, without, knows.state))
+    begun = replace(knows.state, round=0)
+    refused("no rounds yet", [0], "take-back", where=(config, nothing, problem, begun))
 
 
 def test_an_agent_that_never_took_part_leaves_without_a_trace():
-    config, problem, found = trained([*GAUSSIAN, "rounds=2"])
-    last, _ = erased(config, problem, found.state, [3], "take-back", repair=1)
+    config, problem, knows = trained([*GAUSSIAN, "rounds=2"])
+    last, _ = erased(config, problem, knows.state, [3], "take-back", repair=1)
     assert 3 not in last.memories
 
 

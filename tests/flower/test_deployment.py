@@ -1,6 +1,6 @@
 """A real Flower deployment on loopback: TLS, keys, a process for everything; processes are killed by their ids.
 
-All tests share one federation of three agents. Those that wait for heartbeats to lapse run with `make faults`.
+All tests share one federation of three agents. Those that wait for heartbeats to lapse run with `make test-long`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from fedstein.flower.keys import make_agent_key, make_certificates
-from fedstein.runs import load_particles, read_journal, read_metrics
+from fedstein.deploy.flower.keys import make_agent_key, make_certificates
+from fedstein.runs.folder import load_particles
+from fedstein.store import in_use, read_journal, read_metrics
 
 NAMES = ("north", "south", "west")
-pytestmark = pytest.mark.xdist_group("deployment")  # one federation for all
 SETTINGS = (
     "model.hidden=[]",
     "threads=1",
@@ -33,7 +33,7 @@ SETTINGS = (
     "schedule.agents_per_round=2",
     "evaluation.every=10",
 )
-campaign = pytest.mark.skipif("FEDSTEIN_FAULTS" not in os.environ, reason="make faults runs it")
+campaign = pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")
 
 
 @pytest.fixture
@@ -173,13 +173,14 @@ def test_a_killed_superlink(here):
     here.processes["superlink"].wait()
     going.join()
     here.start_link()
+    wait_until(lambda: not in_use(run))  # the server's process outlives its SuperLink, and ends when it knows a new one
     said = go(here, "link", 5)
     assert (run / "result.json").is_file(), said
     assert load_particles(run).equal(load_particles(local(here, "link-one", 5)))
 
 
 @campaign
-@pytest.mark.parametrize("what", ["flower-supernode", "fedstein.flower.executor"])
+@pytest.mark.parametrize("what", ["flower-supernode", "fedstein.deploy.flower.executor"])
 def test_a_node_killed_in_the_middle_of_its_work_comes_back(here, what):
     name = f"node-{what[-4:]}"
     run = init(here, name)
@@ -220,7 +221,7 @@ def test_a_node_killed_during_its_erasure(here):
     going = threading.Thread(target=lambda: found.append(here.fedstein("forget", run, *more, *place, check=False)))
     going.start()
     wait_until(lambda: rounds_done(after) >= 5)
-    for what in ("flower-supernode", "fedstein.flower.executor"):
+    for what in ("flower-supernode", "fedstein.deploy.flower.executor"):
         for process in children(here.processes["west"].pid, what):
             os.kill(process, signal.SIGKILL)
     going.join()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedstein.flower.trial import site
-from fedstein.runs import load_particles, load_state, read_journal
+from fedstein.deploy.flower.trial import federation
+from fedstein.runs.folder import load_particles, load_state
+from fedstein.store import read_journal
 
-pytestmark = pytest.mark.xdist_group("simulation")  # one federation for all
 SETTINGS = (
     "data.name=digits",
     "data.agents=4",
@@ -35,7 +35,7 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedstein.flower import client_app, server_app
+from fedstein.deploy.flower import client_app, server_app
 
 folder = Path(__file__).parent
 server = server_app(folder)
@@ -185,7 +185,7 @@ if __name__ == "__main__":  # make soak
     import sys
     import tempfile
 
-    with site(Path(tempfile.mkdtemp()) / "site", simulated=True) as place:
+    with federation(Path(tempfile.mkdtemp()) / "site", simulated=True) as place:
         place.start_link()
         count = int(sys.argv[1])
         print(f"{count} rounds, {soak(place, count, 'soak')} visits failed; the same particles as without faults")

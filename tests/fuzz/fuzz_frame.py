@@ -12,17 +12,32 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["fedstein.uplink"]):
-    from fedstein.uplink import budget, entries, frame, informed, positions
+with atheris.instrument_imports(include=["fedstein.coding"]):
+    from fedstein.coding import SPARSIFIERS, Contract, Shared, encode, frame
 
 import numpy as np
 
+from fedstein.coding.quantisers import largest_level
 from fedstein.errors import PayloadError
-from fedstein.uplink import Contract, what_both_know
-from fedstein.uplink.quantize import largest_level
 
-assert all((budget, entries, informed, positions))  # imported above so that they are instrumented
 
+class RandomK:
+    """A sparsifier that sends no positions: both ends draw them."""
+
+    sends_positions = False
+
+    def ranked(self, update, groups, most, shared):
+        return self._order(groups, update.shape[1], shared)[:, :most]
+
+    def known(self, groups, kept, dim, shared):
+        return np.sort(self._order(groups, dim, shared)[:, :kept], axis=1)
+
+    def _order(self, groups, dim, shared):
+        random = shared.random("sparsifier")
+        return np.stack([random.permutation(dim) for _ in range(groups)])
+
+
+SPARSIFIERS._own["random-k"] = RandomK()
 CONTRACTS = [
     Contract(1010, 40, 1, 5, 4000),
     Contract(300, 4, 4, 3, 4000, positions="golomb"),
@@ -35,13 +50,14 @@ CONTRACTS = [
     Contract(1, 1, 1, 2, 4000),
     Contract(300, 6, 2, 5, 4000, positions="informed", common=True),
     Contract(1010, 40, 1, 3, 4000, entries="adaptive", common=True),
+    Contract(300, 6, 2, 5, 4000, sparsifier="random-k", common=True),
+    Contract(300, 6, 3, 5, 4000, sparsifier="random-k", entries="adaptive"),
 ]
 random = np.random.default_rng(0)
-KNOWN = [
-    what_both_know(
+SHARED = [
+    Shared(
         random.standard_cauchy((c.particles, c.dim)).astype(np.float32),
         np.zeros((c.particles, c.dim), np.float32),
-        c.groups,
     )
     for c in CONTRACTS
 ]
@@ -52,30 +68,30 @@ def one_input(content: bytes) -> None:
     if not content:
         return
     which = content[0] % (2 * len(CONTRACTS))
-    contract, known, data = CONTRACTS[which // 2], KNOWN[which // 2], content[1:]
+    contract, shared, data = CONTRACTS[which // 2], SHARED[which // 2], content[1:]
     frame._check = (lambda sparse, others: data[1:4]) if which % 2 else true_check
     try:
-        found = frame.decode(data, contract, known)
+        sparse = frame.decode(data, contract, shared)
     except PayloadError:
         return
     assert 8 * len(data) <= contract.budget_bits
-    assert found.positions.shape == (contract.groups, found.kept)
-    assert found.levels.shape == (contract.particles // found.copies, found.kept)
-    if found.kept:
-        assert found.positions.min() >= 0
-        assert found.positions.max() < contract.dim
-        assert (np.diff(found.positions, axis=1) > 0).all()
-        assert np.abs(found.levels).max() <= largest_level(contract.bits_per_entry)
-    assert np.isfinite(found.dense()).all()
+    assert sparse.positions.shape == (contract.groups, sparse.kept)
+    assert sparse.levels.shape == (contract.particles // sparse.copies, sparse.kept)
+    if sparse.kept:
+        assert sparse.positions.min() >= 0
+        assert sparse.positions.max() < contract.dim
+        assert (np.diff(sparse.positions, axis=1) > 0).all()
+        assert np.abs(sparse.levels).max() <= largest_level(contract.bits_per_entry)
+    assert np.isfinite(sparse.dense()).all()
 
 
 def write_seeds(folder: Path) -> None:
     """True frames of every contract, so that the fuzzer starts behind the header."""
-    for index, (contract, known) in enumerate(zip(CONTRACTS, KNOWN, strict=True)):
+    for index, (contract, shared) in enumerate(zip(CONTRACTS, SHARED, strict=True)):
         for scale in (0.0, 1.0, 2.0):
             update = (scale * random.normal(size=(contract.particles, contract.dim))).astype(np.float32)
             update[1:] = update[:1] if scale == 2.0 else update[1:]  # particles that are alike have common values
-            true_frame, _, _ = frame.encode(update, contract, random, known)
+            true_frame, _, _ = encode(update, contract, random, shared)
             for forged in (0, 1):
                 (folder / f"{index}-{scale:g}-{forged}").write_bytes(bytes([2 * index + forged]) + true_frame)
 

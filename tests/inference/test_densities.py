@@ -34,8 +34,8 @@ def test_score_with_floor_is_the_gradient(generator):
     at = (torch.randn(5, 2, generator=generator, dtype=torch.float64) * 2).requires_grad_(True)
     density = (-torch.cdist(at, points).square() / bandwidth).exp().mean(1) + floor
     (expected,) = torch.autograd.grad(density.log().sum(), at)
-    found = add_log_kde_score(torch.zeros_like(at), at.detach(), points, bandwidth, sign=-1.0, floor=floor)
-    torch.testing.assert_close(found, -expected)
+    score = add_log_kde_score(torch.zeros_like(at), at.detach(), points, bandwidth, sign=-1.0, floor=floor)
+    torch.testing.assert_close(score, -expected)
     far = add_log_kde_score(torch.zeros(1, 2), torch.full((1, 2), 50.0), points.float(), bandwidth, floor=floor)
     assert far.abs().max() == 0.0
 

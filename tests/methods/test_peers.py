@@ -6,13 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstein.data import load_digits
-from fedstein.engines import Schedule
+from fedstein.data import Holdings, load_digits
 from fedstein.methods import FedAvg
 from fedstein.methods.qlsd import thin
-from fedstein.models import DenseStack
-from fedstein.problem import Problem
-from fedstein.training import fit
+from fedstein.models import DenseStack, Task
+from fedstein.protocol import Schedule
+from fedstein.runs.judge import Judge
+from fedstein.runs.problem import Problem
+from fedstein.runs.training import fit
 
 
 @given(
@@ -57,8 +58,8 @@ def test_thinning_has_less_variance_than_thinning_at_random():
 def test_members_of_an_ensemble_know_nothing_of_each_other():
     digits = load_digits()
     agents = [digits.train.take(torch.arange(k * 40, (k + 1) * 40)) for k in range(3)]
-    task = Problem(DenseStack([64, 16, 10]), agents, test=digits.test)
-    model = task.model
+    problem = Problem(Task(DenseStack([64, 16, 10])), Holdings(agents), Judge(digits.test))
+    task, holdings = problem.task, problem.holdings
 
     class Fixed(FedAvg):
         """Starts where it is told."""
@@ -68,8 +69,9 @@ def test_members_of_an_ensemble_know_nothing_of_each_other():
 
     def trained(members):
         method = Fixed(particles=members, step="gradient", step_size=0.1)
-        return fit(task, method, rounds_to_do=4, schedule=Schedule(), seed=0, evaluate_every=4).particles
+        terms = {"rounds_to_do": 4, "schedule": Schedule(), "seed": 0, "evaluate_every": 4}
+        return fit(task, holdings, problem.evaluate, method, **terms).particles
 
-    first = model.draw(3, torch.Generator().manual_seed(1))
+    first = task.model.draw(3, torch.Generator().manual_seed(1))
     together = trained(3)
     torch.testing.assert_close(together[:1], trained(1), rtol=1e-4, atol=1e-6)

@@ -7,15 +7,16 @@ from functools import partial
 import pytest
 import torch
 
-from fedstein.build import build_problem, fit_config
-from fedstein.config import make_config
+from fedstein.data import Holdings
 from fedstein.data.synthetic import GaussianMean, negative
-from fedstein.engines import Schedule
 from fedstein.methods import DSGLD, DSVGD, QLSD, CentralSVGD, Visit
-from fedstein.models import TorchModule
-from fedstein.problem import Problem
+from fedstein.models import Task, TorchModule
+from fedstein.protocol import Schedule
+from fedstein.runs.problem import Problem, build_problem
+from fedstein.runs.training import fit
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
 from fedstein.streams import stream
-from fedstein.training import fit
 
 
 @pytest.mark.parametrize(
@@ -37,11 +38,12 @@ def test_kde_factors_reach_the_exact_product_and_stay(settings, excess):
             *settings,
             "rounds=40",
             "evaluation.every=1",
+            "threads=1",
         ]
     )
-    found = fit_config(config).history
-    distances = [round["total_variation"] for round in found]
-    floor = found[0]["smoothing_floor"]
+    history = fit_config(config).history
+    distances = [round["total_variation"] for round in history]
+    floor = history[0]["smoothing_floor"]
     assert distances[0] > floor + 0.1  # one agent alone is not the answer
     assert max(distances[9:]) < floor + excess
 
@@ -52,19 +54,23 @@ def gaussian(generator):
 
 
 def gaussian_problem(gaussian):
-    return Problem(TorchModule(gaussian.module(), negative), list(gaussian.agents), gaussian.prior, init="prior")
+    task = Task(TorchModule(gaussian.module(), negative), gaussian.prior, "prior")
+    return Problem(task, Holdings(gaussian.agents))
+
+
+def trained(problem, method, rounds, seed, **schedule):
+    terms = {"rounds_to_do": rounds, "schedule": Schedule(**schedule), "seed": seed, "evaluate_every": rounds}
+    return fit(problem.task, problem.holdings, problem.evaluate, method, **terms)
 
 
 def run(problem, method, rounds, **schedule):
-    return fit(
-        problem, method, rounds_to_do=rounds, schedule=Schedule(**schedule), seed=3, evaluate_every=rounds
-    ).particles
+    return trained(problem, method, rounds, 3, **schedule).particles
 
 
 def test_linear_factors_reach_the_exact_mean(gaussian):
     method = DSVGD(factor="linear", particles=300, local_steps=20, step_size=0.3, stiffness=1.0)
-    found = run(gaussian_problem(gaussian), method, 100)
-    assert gaussian.errors(found)["posterior_mean_error"] < 0.01
+    particles = run(gaussian_problem(gaussian), method, 100)
+    assert gaussian.errors(particles)["posterior_mean_error"] < 0.01
 
 
 @pytest.mark.parametrize("agents_per_round", [1, 2])
@@ -76,27 +82,27 @@ def test_linear_fixed_point_for_each_particle(gaussian, likelihood, stiffness, a
         factor="linear", particles=5, likelihood=likelihood, local_steps=20, step_size=0.3, stiffness=stiffness
     )
     problem = gaussian_problem(gaussian)
-    found = run(problem, method, 150, agents_per_round=agents_per_round)
-    start = method.start(problem.model, problem.prior, "prior", stream(3, "particles"))
+    particles = run(problem, method, 150, agents_per_round=agents_per_round)
+    start = method.start(problem.task, stream(3, "particles"))
     mean, std = gaussian.posterior(likelihood)
     exact = mean + gaussian.prior.precision * std**2 * start.double()
-    assert (found - exact).abs().max() < 5e-3
+    assert (particles - exact).abs().max() < 5e-3
     assert (start - exact).abs().max() > 0.5
 
 
 def test_sites_sum_up_to_the_displacement(gaussian):
     problem = gaussian_problem(gaussian)
     method = DSVGD(factor="linear", particles=5, local_steps=5, step_size=0.1)
-    trained = fit(problem, method, rounds_to_do=9, schedule=Schedule(agents_per_round=2), seed=0, evaluate_every=9)
-    start = method.start(problem.model, problem.prior, "prior", stream(0, "particles"))
-    sites = sum(memory["site"] for memory in trained.state.memories.values())
-    torch.testing.assert_close(sites, (trained.particles - start) * problem.prior.precision, rtol=1e-3, atol=1e-5)
+    last = trained(problem, method, 9, 0, agents_per_round=2)
+    start = method.start(problem.task, stream(0, "particles"))
+    sites = sum(memory["site"] for memory in last.state.memories.values())
+    torch.testing.assert_close(sites, (last.particles - start) * problem.task.prior.precision, rtol=1e-3, atol=1e-5)
 
 
 def test_central_svgd_is_the_posterior(gaussian):
     method = CentralSVGD(particles=100, local_steps=500, step="ema-adagrad", step_size=0.02, batch=1000)
-    found = run(gaussian_problem(gaussian), method, 3)
-    errors = gaussian.errors(found)
+    particles = run(gaussian_problem(gaussian), method, 3)
+    errors = gaussian.errors(particles)
     assert errors["posterior_mean_error"] < 0.01
     assert errors["posterior_std_ratio"] == pytest.approx(1.0, abs=0.15)
 
@@ -105,8 +111,8 @@ def test_central_svgd_is_the_posterior(gaussian):
 def test_dsgld_has_the_right_noise(gaussian, agents_per_round):
     """Many chains at a small step: the exact mean and spread, to the Monte Carlo error."""
     method = DSGLD(particles=4000, local_steps=1, step_size=2e-3, batch=1000)
-    found = run(gaussian_problem(gaussian), method, 2000, agents_per_round=agents_per_round)
-    errors = gaussian.errors(found)
+    particles = run(gaussian_problem(gaussian), method, 2000, agents_per_round=agents_per_round)
+    errors = gaussian.errors(particles)
     assert errors["posterior_mean_error"] < 0.02
     assert errors["posterior_std_ratio"] == pytest.approx(1.0, abs=0.03)
 
@@ -115,8 +121,8 @@ def test_dsgld_has_the_right_noise(gaussian, agents_per_round):
 def test_qlsd_has_the_right_noise(gaussian, agents_per_round, keep):
     """The noise is the server's; thinning is unbiased, and adds variance that vanishes with the step."""
     method = QLSD(particles=2000, step_size=4e-3, batch=1000, keep=keep)
-    found = run(gaussian_problem(gaussian), method, 800, agents_per_round=agents_per_round)
-    errors = gaussian.errors(found)
+    particles = run(gaussian_problem(gaussian), method, 800, agents_per_round=agents_per_round)
+    errors = gaussian.errors(particles)
     assert errors["posterior_mean_error"] < 0.03
     assert errors["posterior_std_ratio"] == pytest.approx(1.0, abs=0.05 if keep == 1 else 0.15)
 
@@ -128,8 +134,8 @@ def test_distilling_leaves_t_k_alone_when_nothing_changed():
     particles = torch.randn(30, 1, generator=torch.Generator().manual_seed(0))
     local = torch.randn(30, 1, generator=torch.Generator().manual_seed(1))
     visit = Visit(
-        problem.model, problem.agents[0], problem.prior, particles, {"local_particles": local}, 5, 2, (1.0,),
-        partial(stream, 0),
+        problem.task.model, problem.holdings.agents[0], problem.task.prior, particles, {"local_particles": local},
+        5, 2, (1.0,), partial(stream, 0),
     )  # fmt: skip
     settled = method.settle(visit, torch.zeros_like(particles))["local_particles"]
     torch.testing.assert_close(settled, local, rtol=0, atol=1e-4)

@@ -89,13 +89,13 @@ def test_extremes():
 
 def test_uncertainty_splits_the_entropy(generator):
     logs = (torch.randn(5, 40, 10, generator=generator) * 3).log_softmax(2)
-    found = mix(logs)
+    mixed = mix(logs)
     p = logs.double().exp().numpy()
-    np.testing.assert_allclose(found.probabilities, p.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(found.entropy, entropy(p.mean(0), axis=1), rtol=1e-4)
-    np.testing.assert_allclose(found.aleatoric, entropy(p, axis=2).mean(0), rtol=1e-4)
+    np.testing.assert_allclose(mixed.probabilities, p.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(mixed.entropy, entropy(p.mean(0), axis=1), rtol=1e-4)
+    np.testing.assert_allclose(mixed.aleatoric, entropy(p, axis=2).mean(0), rtol=1e-4)
     kl = np.mean([entropy(p[n], p.mean(0), axis=1) for n in range(5)], axis=0)  # the mutual information
-    np.testing.assert_allclose(found.epistemic, kl, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(mixed.epistemic, kl, rtol=1e-3, atol=1e-6)
     assert mix(logs[:1]).epistemic.abs().max() < 1e-5
     certain = mix(torch.tensor([[[0.0, -torch.inf]], [[-torch.inf, 0.0]]]))
     assert certain.epistemic.item() == pytest.approx(np.log(2))

@@ -12,63 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import sync_playwright
 
-from fedstein.build import build_problem, fit_config
-from fedstein.config import make_config
-from fedstein.engines import start
 from fedstein.errors import RunError, UserError
 from fedstein.report import write_comparison, write_report
-from fedstein.runs import RunFolder, read_metrics
+from fedstein.runs import verbs
+from fedstein.runs.recorder import Recorder
+from fedstein.settings import make_config
+from fedstein.store import read_metrics
 
 SMALL = ["data.name=digits", "data.agents=4", "model.hidden=[16]", "method.particles=3", "method.local_steps=5",
-         "method.step_size=0.01", "rounds=30", "evaluation.every=5", "uplink.budget=1d"]  # fmt: skip
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
+         "method.step_size=0.01", "rounds=30", "evaluation.every=5", "uplink.budget=1d", "threads=1"]  # fmt: skip
 WIDTHS = [1400, 390]
 
 
 def train(path, *overrides):
-    config = make_config(overrides=[*SMALL, *overrides])
-    problem = build_problem(config)
-    with RunFolder.create(path, config, problem.frozen) as run:
-        state = start(problem, config.method, config.seed)
-        run.save(state)
-        fit_config(config, [run], problem, state, run.note)
-        run.finish({})
-    return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if path is None and not os.environ.get("CI"):
-        pytest.skip("no Chromium on this machine")
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=path, args=FLAGS)
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def look(browser):
-    """Open a page at some width; whatever it complains about, or asks the network for, fails the test."""
-    opened, complaints = [], []
-
-    def open_at(path, width, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        opened.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None)
-        page.goto(path.resolve().as_uri())
-        return page
-
-    yield open_at
-    for context in opened:
-        context.close()
-    assert complaints == []
+    return verbs.train(make_config(overrides=[*SMALL, *overrides]), path).path
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +36,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(run):
-    return write_report(run)[0]
+    return write_report(run).page
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +141,8 @@ def test_figures_are_files_too(run, report):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_comparison_in_a_browser(look, comparison, width):
-    _, found = comparison
-    page = look(found.page, width)
+    _, compared = comparison
+    page = look(compared.page, width)
     assert len(page.query_selector_all("figure svg[role=img]")) == 7
     svg = page.locator("#accuracy-against-ece .plot svg")
     svg.hover()
@@ -225,14 +183,14 @@ def test_the_audit_in_a_browser(look, audited, width):
 
 
 def test_the_comparison_against_numpy(comparison):
-    runs, found = comparison
-    assert [row["runs"] for row in found.rows] == [2, 2]
-    for row, members in zip(found.rows, (runs[:2], runs[2:]), strict=True):
+    runs, compared = comparison
+    assert [row["runs"] for row in compared.rows] == [2, 2]
+    for row, members in zip(compared.rows, (runs[:2], runs[2:]), strict=True):
         for name in ("accuracy", "ece", "nll", "brier"):
             values = [list(read_metrics(run))[-1][name] for run in members]
             assert row[name] == pytest.approx(np.mean(values))
             assert row[f"{name}_std"] == pytest.approx(np.std(values, ddof=1))
-    folder = found.page.parent / "comparison-figures"
+    folder = compared.page.parent / "comparison-figures"
     with (folder / "nll-over-rounds.csv").open() as file:
         rows = list(csv.DictReader(file))
     for row in rows:
@@ -253,7 +211,7 @@ def test_the_comparison_against_numpy(comparison):
     ],
 )
 def test_other_kinds_of_runs(tmp_path, look, overrides):
-    page = look(write_report(train(tmp_path / "run", *overrides))[0], 1400)
+    page = look(write_report(train(tmp_path / "run", *overrides)).page, 1400)
     assert len(page.query_selector_all("figure .plot svg")) >= 4
 
 
@@ -264,10 +222,8 @@ def test_without_a_budget_a_central_run_and_data_that_are_no_pictures(tmp_path, 
     np.savez(tmp_path / "mine.npz", **arrays)
     more = ["data.name=npz", f"data.path={tmp_path}/mine.npz"]
     config = make_config(overrides=[o for o in SMALL if "uplink" not in o] + more + ["method.name=svgd"])
-    with RunFolder.create(tmp_path / "run", config) as run:
-        fit_config(config, [run], note=run.note)
-        run.finish({})
-    page = look(write_report(tmp_path / "run")[0], 390)
+    verbs.train(config, tmp_path / "run")
+    page = look(write_report(tmp_path / "run").page, 390)
     assert "No bit budget" in page.inner_text("main")
     assert page.query_selector(".inputs img") is None
 
@@ -275,10 +231,9 @@ def test_without_a_budget_a_central_run_and_data_that_are_no_pictures(tmp_path, 
 def test_a_page_of_ten_thousand_rounds_stays_small(tmp_path, look):
     path = train(tmp_path / "run", "rounds=10000", "evaluation.every=5", "method.local_steps=1", "model.hidden=[]",
                  "method.particles=2", "data.examples=20", "recording.checkpoint_every=5000")  # fmt: skip
-    page = write_report(path)[0]
+    page = write_report(path).page
     assert page.stat().st_size < 3_000_000
-    found = look(page, 1400)
-    path = found.query_selector("#accuracy-over-rounds path").get_attribute("d")
+    path = look(page, 1400).query_selector("#accuracy-over-rounds path").get_attribute("d")
     assert 400 < path.count("L") < 700
     with (page.parent / "report-figures" / "accuracy-over-rounds.csv").open() as file:
         assert sum(1 for _ in file) == 2_001
@@ -286,7 +241,7 @@ def test_a_page_of_ten_thousand_rounds_stays_small(tmp_path, look):
 
 def test_hostile_names_stay_text(tmp_path, look):
     path = train(tmp_path / "<img src=x onerror=alert(1)>" / "</script><script>alert(2)</script>", "rounds=5")
-    page = look(write_report(path, tmp_path / "page.html")[0], 1400)
+    page = look(write_report(path, tmp_path / "page.html").page, 1400)
     assert page.query_selector("img[src=x]") is None
     page = look(write_comparison([path], tmp_path / "compared.html").page, 1400)
     assert page.query_selector("img[src=x]") is None
@@ -300,7 +255,7 @@ def test_mistakes(tmp_path, run):
     with pytest.raises(RunError, match="Cannot write the report"):
         write_report(run, Path("/proc/nothing/report.html"))
     empty = tmp_path / "empty"
-    RunFolder.create(empty, make_config(overrides=SMALL)).close()
+    Recorder.create(empty, make_config(overrides=SMALL)).close()
     with pytest.raises(UserError, match="no evaluated round"):
         write_comparison([run, empty], tmp_path / "c.html")
     with pytest.raises(UserError, match="no checkpoint"):
@@ -312,7 +267,7 @@ def test_damaged_metrics_are_told(tmp_path, run):
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "run" / "metrics.jsonl").write_text("".join([*lines[:12], "nonsense\n", *lines[13:]]))
     with pytest.warns(UserWarning, match="damaged after round 12"):
-        page = write_report(tmp_path / "run")[0]
+        page = write_report(tmp_path / "run").page
     assert "metrics.jsonl is damaged after round 12" in page.read_text()
 
 
@@ -327,10 +282,10 @@ def test_runs_of_one_setting_are_compared_at_a_round_that_all_have(tmp_path):
     short, whole = train(tmp_path / "short", "seed=1"), train(tmp_path / "whole", "seed=2")
     lines = (short / "metrics.jsonl").read_text().splitlines(keepends=True)
     (short / "metrics.jsonl").write_text("".join(lines[:17]))
-    found = write_comparison([short, whole], tmp_path / "c.html").rows[0]
+    row = write_comparison([short, whole], tmp_path / "c.html").rows[0]
     values = [list(read_metrics(run))[14]["accuracy"] for run in (short, whole)]
-    assert found["rounds"] == 15
-    assert found["accuracy"] == pytest.approx(np.mean(values))
+    assert row["rounds"] == 15
+    assert row["accuracy"] == pytest.approx(np.mean(values))
     shutil.copytree(whole, tmp_path / "copy")
     with pytest.warns(UserWarning, match="same seed"):
         write_comparison([whole, tmp_path / "copy"], tmp_path / "c.html")
@@ -342,7 +297,7 @@ def test_a_damaged_line_does_not_break_the_report(tmp_path, run):
         file.write('{"round": 31, "uplo')
     with (tmp_path / "run" / "journal.jsonl").open("a") as file:
         file.write(json.dumps(["no", "event"]) + "\n\xff\n")
-    assert write_report(tmp_path / "run")[0].exists()
+    assert write_report(tmp_path / "run").page.exists()
 
 
 NONSENSE = [None, "x", -1, 1e308, [], [1], {}, {"a": 1}, True, [None], [{}]]
@@ -353,8 +308,8 @@ NONSENSE = [None, "x", -1, 1e308, [], [1], {}, {"a": 1}, True, [None], [{}]]
 def test_lines_of_wrong_types_are_not_believed(tmp_path, run, name):
     """Whatever stands in a line, reading ends before it or leaves it out; nothing breaks."""
     from fedstein.cli.watch import _Seen
-    from fedstein.report import compare
-    from fedstein.report.run import _read
+    from fedstein.report.groups import read_run
+    from fedstein.report.story import read_story
 
     shutil.copytree(run, tmp_path / "run")
     path = tmp_path / "run" / name
@@ -371,12 +326,12 @@ def test_lines_of_wrong_types_are_not_believed(tmp_path, run, name):
                 inner = inner[key]
             inner[keys_in[-1]] = value
             path.write_text("\n".join([*lines[:place], json.dumps(broken), *lines[place + 1 :]]) + "\n")
-            _read(tmp_path / "run")
+            read_story(tmp_path / "run")
             seen = _Seen(tmp_path / "run", config)
             seen.look()
             seen.view(80)
             try:
-                compare._read(tmp_path / "run")
+                read_run(tmp_path / "run")
             except UserError:
                 assert place == 0 or name == "metrics.jsonl"
             rounds = [line["round"] for line in read_metrics(tmp_path / "run")]

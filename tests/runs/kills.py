@@ -58,14 +58,14 @@ def call(arguments: list[str]) -> int:
 
 def kept(run: Path) -> dict[str, str]:
     """All that must be the same in the end, by name."""
-    found = {
+    files = {
         str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in run.rglob("*")
-        if path.suffix in (".safetensors", ".frame", ".toml") or path.name == "metrics.jsonl"
+        if path.suffix in (".safetensors", ".frame", ".toml") or path.name in ("metrics.jsonl", "lineage.json")
     }
     result = json.loads((run / "result.json").read_text())
     left = sorted(path.name for path in run.rglob("*.part"))
-    return found | {"result": str({k: v for k, v in result.items() if k not in ("run", "seconds")}), "left": str(left)}
+    return files | {"result": str({k: v for k, v in result.items() if k not in ("run", "seconds")}), "left": str(left)}
 
 
 def same(run: Path, reference: Path) -> None:
@@ -89,7 +89,7 @@ def at_random_moments(folder: Path, kills: int, rounds: int, processes: bool) ->
     chance = random.Random(0)
     done, runs, resumed_from = 0, 0, set()
     began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import fedstein.cli.main, sklearn.datasets"], check=True)
+    subprocess.run([sys.executable, "-c", "import fedstein.api, fedstein.cli.main, sklearn.datasets"], check=True)
     importing = time.monotonic() - began
     while done < kills:
         runs += 1

@@ -14,17 +14,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedstein.build import build_problem, fit_config, load_run
-from fedstein.config import make_config
-from fedstein.engines import start
 from fedstein.errors import RunError, UserError
-from fedstein.runs import RunFolder, folder, load_checkpoint, load_particles, load_state, read_journal, read_metrics
-from fedstein.runs.checkpoints import checkpoint_rounds
+from fedstein.protocol.server import start
+from fedstein.runs.evaluation import load_run
+from fedstein.runs.folder import load_checkpoint, load_particles, load_state
+from fedstein.runs.problem import build_problem
+from fedstein.runs.recorder import Recorder
+from fedstein.runs.verbs import fit_config
+from fedstein.settings import make_config
+from fedstein.store import agent_files, checkpoint_rounds, in_use, read_journal, read_metrics
 
 SETTINGS = [
     "data.name=digits", "data.agents=4", "data.examples=60", "model.hidden=[8]", "method.particles=3",
     "method.factor=linear", "method.local_steps=2", "uplink.budget=1d", "uplink.feedback=true", "rounds=20",
-    "recording.checkpoint_every=3", "evaluation.every=5",
+    "recording.checkpoint_every=3", "evaluation.every=5", "threads=1",
 ]  # fmt: skip
 
 
@@ -32,25 +35,25 @@ def train(path, *more, until=None):
     """A run folder, trained as the command line does it, up to `until` rounds and then left as a kill leaves it."""
     config = make_config(overrides=[*SETTINGS, *more])
     problem = build_problem(config)
-    run = RunFolder.create(path, config)
+    run = Recorder.create(path, config)
     try:
-        state = start(problem, config.method, config.seed)
+        state = start(problem.task, config.method, config.seed)
         run.save(state)
         short = config if until is None else config.model_copy(update={"rounds": until})
-        found = fit_config(short, [run], problem, state, run.note)
+        trained = fit_config(short, problem=problem, state=state, watchers=[run], note=run.note)
         if until is None:
             run.finish({})
     finally:
         run.close()
-    return found
+    return trained
 
 
 def go_on(path, rounds=None):
-    run, state = RunFolder.resume(path, rounds)
+    run, state = Recorder.resume(path, rounds)
     with run:
-        found = fit_config(run.config, [run], state=state, note=run.note)
+        trained = fit_config(run.config, state=state, watchers=[run], note=run.note)
         run.finish({})
-    return found
+    return trained
 
 
 def lines(path):
@@ -108,16 +111,16 @@ def test_a_finished_run_can_be_extended(tmp_path, whole):
     assert "rounds = 20" in (tmp_path / "run" / "config.toml").read_text()
     assert [event["event"] for event in read_journal(tmp_path / "run") if event["event"] == "extended"] == ["extended"]
     with pytest.raises(UserError, match="at least the 20 that are done"):
-        RunFolder.resume(tmp_path / "run", 7)
+        Recorder.resume(tmp_path / "run", 7)
     edit(tmp_path / "run" / "config.toml", "rounds = 20", "rounds = 30")
     with pytest.raises(UserError, match="rounds: 20 -> 30"):
-        RunFolder.resume(tmp_path / "run")
+        Recorder.resume(tmp_path / "run")
 
 
 def test_an_extension_that_was_cut_short_is_finished(tmp_path, whole):
     train(tmp_path / "run", "rounds=10")
     before = (tmp_path / "run" / "config.toml").read_text()
-    run, _ = RunFolder.resume(tmp_path / "run", 20)
+    run, _ = Recorder.resume(tmp_path / "run", 20)
     run.close()
     (tmp_path / "run" / "config.toml").write_text(before)  # killed between the journal and the config
     go_on(tmp_path / "run")
@@ -140,9 +143,9 @@ def test_an_edited_config_is_refused_with_the_difference(tmp_path):
     train(tmp_path / "run", until=7)
     edit(tmp_path / "run" / "config.toml", "local_steps = 2", "local_steps = 4")
     with pytest.raises(UserError, match=r"method\.local_steps: 2 -> 4"):
-        RunFolder.resume(tmp_path / "run")
+        Recorder.resume(tmp_path / "run")
     edit(tmp_path / "run" / "config.toml", "local_steps = 4", "local_steps = 2")
-    RunFolder.resume(tmp_path / "run")[0].close()
+    Recorder.resume(tmp_path / "run")[0].close()
 
 
 def flip(path):
@@ -189,14 +192,14 @@ def test_no_checkpoint_left(tmp_path):
         pytest.raises(UserError, match="No checkpoint"),
         pytest.warns(UserWarning, match="damaged"),
     ):
-        RunFolder.resume(tmp_path / "run")
+        Recorder.resume(tmp_path / "run")
     with pytest.raises(UserError, match="no checkpoint that can be used"), pytest.warns(UserWarning, match="damaged"):
         load_particles(tmp_path / "run")
 
 
 def test_stopped_before_the_first_checkpoint(tmp_path, whole):
     config = make_config(overrides=SETTINGS)
-    RunFolder.create(tmp_path / "run", config).close()
+    Recorder.create(tmp_path / "run", config).close()
     go_on(tmp_path / "run")
     same(tmp_path / "run", whole)
 
@@ -210,8 +213,8 @@ def test_readers_use_the_newest_whole_checkpoint(tmp_path):
 
 def test_a_run_that_is_left_has_all_of_its_rounds(tmp_path):
     config = make_config(overrides=[*SETTINGS, "rounds=4"])
-    with RunFolder.create(tmp_path / "run", config) as run:
-        fit_config(config, [run], note=run.note)
+    with Recorder.create(tmp_path / "run", config) as run:
+        fit_config(config, watchers=[run], note=run.note)
     assert load_checkpoint(tmp_path / "run")[0].round == 4
     assert list(read_journal(tmp_path / "run"))[-1]["reason"] == "closed"
 
@@ -220,15 +223,15 @@ def test_checkpoints_that_were_taken_away_are_missed(tmp_path):
     train(tmp_path / "run", until=7)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     with pytest.raises(UserError, match="No checkpoint"):
-        RunFolder.resume(tmp_path / "run")
+        Recorder.resume(tmp_path / "run")
 
 
 @pytest.mark.parametrize("rounds", [0, -1, 10**24])
 def test_rounds_that_are_none(tmp_path, whole, rounds):
     shutil.copytree(whole, tmp_path / "run")
     with pytest.raises(UserError, match="--rounds"):
-        RunFolder.resume(tmp_path / "run", rounds)
-    RunFolder.resume(tmp_path / "run")[0].close()
+        Recorder.resume(tmp_path / "run", rounds)
+    Recorder.resume(tmp_path / "run")[0].close()
 
 
 @pytest.mark.parametrize("rounds", ["many", 12.5, None, -5, True, 10**30])
@@ -236,7 +239,7 @@ def test_nonsense_in_the_journal_is_not_believed(tmp_path, whole, rounds):
     shutil.copytree(whole, tmp_path / "run")
     with (tmp_path / "run" / "journal.jsonl").open("a") as file:
         file.write(json.dumps({"event": "extended", "rounds": rounds}) + "\n" + "[" * 5000 + "\n")
-    run, state = RunFolder.resume(tmp_path / "run")
+    run, state = Recorder.resume(tmp_path / "run")
     run.close()
     assert (run.config.rounds, state.round) == (20, 20)
 
@@ -252,8 +255,8 @@ def test_threads_of_the_config_are_used_and_recorded(tmp_path):
     config = make_config(overrides=[*SETTINGS, "threads=1", "rounds=1"])
     torch.set_num_threads(2)
     try:
-        with RunFolder.create(tmp_path / "run", config) as run:
-            fit_config(config, [run])
+        with Recorder.create(tmp_path / "run", config) as run:
+            fit_config(config, watchers=[run])
         assert torch.get_num_threads() == 1
         assert json.loads((tmp_path / "run" / "environment.json").read_text())["threads"] == 1
     finally:
@@ -263,25 +266,25 @@ def test_threads_of_the_config_are_used_and_recorded(tmp_path):
 def test_a_resume_with_nothing_to_do_adds_no_seconds(tmp_path, whole):
     shutil.copytree(whole, tmp_path / "run")
     before = load_checkpoint(tmp_path / "run")[0].seconds
-    run, state = RunFolder.resume(tmp_path / "run")
+    run, state = Recorder.resume(tmp_path / "run")
     with run:
         time.sleep(0.05)
         assert run.seconds == pytest.approx(before)
-        fit_config(run.config, [run], state=state)
+        fit_config(run.config, state=state, watchers=[run])
         run.finish({})
     assert load_checkpoint(tmp_path / "run")[0].seconds == before
 
 
 def test_one_process_at_a_time(tmp_path):
     config = make_config(overrides=SETTINGS)
-    with RunFolder.create(tmp_path / "run", config):
-        assert folder.in_use(tmp_path / "run")
+    with Recorder.create(tmp_path / "run", config):
+        assert in_use(tmp_path / "run")
         done = subprocess.run(
             [sys.executable, "-m", "fedstein", "resume", tmp_path / "run"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 2
         assert f"in use by process {os.getpid()}" in done.stderr
-    assert not folder.in_use(tmp_path / "run")
+    assert not in_use(tmp_path / "run")
 
 
 def test_only_the_last_checkpoints_are_kept(whole):
@@ -303,16 +306,16 @@ def test_the_journal_tells_every_event_in_order(whole):
 
 
 def test_memories_need_not_fit_into_memory(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr(folder, "MEMORY", 3000)  # bytes: less than one agent's
+    monkeypatch.setattr(agent_files, "MEMORY", 3000)  # bytes: less than one agent's
     resident = []
 
     class Weigh:
-        def after_round(self, state, metrics):
-            resident.append(sum(kept.bytes for kept in state.memories.kept.values()))
+        def after_round(self, state, told):
+            resident.append(sum(kept.bytes for kept in state.memories.slots.values()))
 
     config = make_config(overrides=SETTINGS)
-    with RunFolder.create(tmp_path / "run", config) as run:
-        fit_config(config, [run, Weigh()], note=run.note)
+    with Recorder.create(tmp_path / "run", config) as run:
+        fit_config(config, watchers=[run, Weigh()], note=run.note)
         run.finish({})
     assert max(resident) == 0
     same(tmp_path / "run", whole)
@@ -349,9 +352,9 @@ def test_a_folder_that_cannot_be_written(small_disk, whole):
     shutil.copytree(whole, small_disk / "run")
     remount(small_disk, "ro")
     with pytest.raises(RunError, match="Read-only file system"):
-        RunFolder.resume(small_disk / "run", 30)
+        Recorder.resume(small_disk / "run", 30)
     with pytest.raises(UserError, match="Cannot make the run folder"):
-        RunFolder.create(small_disk / "other", make_config(overrides=SETTINGS))
+        Recorder.create(small_disk / "other", make_config(overrides=SETTINGS))
     assert torch.equal(load_particles(small_disk / "run"), load_particles(whole))  # reading needs no writing
     remount(small_disk, "rw")
 

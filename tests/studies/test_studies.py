@@ -5,16 +5,38 @@ from __future__ import annotations
 import json
 import math
 import sys
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import ttest_1samp
 
 from fedstein.cli.main import main
 from fedstein.data import SHIFTS, enlarge, load_digits, shifted
+from fedstein.errors import FedsteinError, UserError
 from fedstein.metrics import accuracy, fit_scaling, nll, scaled
-from fedstein.studies import STUDIES, Claim, Part, fig2, fig3, fig4, interval
-from fedstein.studies.judge import conditions, under_shifts
+from fedstein.runs.evaluation import conditions, under_shifts
+from fedstein.runs.folder import load_run_config
+from fedstein.runs.problem import build_problem
+from fedstein.settings import Config, make_config
+from fedstein.store import load_lineage
+from fedstein.studies import (
+    STUDIES,
+    Claim,
+    Part,
+    draw,
+    fig2,
+    fig3,
+    fig3_settings,
+    fig4,
+    interval,
+    reproduce,
+    study_jobs,
+)
+from fedstein.studies.study import DPI
+from fedstein.sweeps import Forget
 
 
 def test_the_interval_is_scipys():
@@ -118,31 +140,103 @@ def smaller(table):
     return table
 
 
-@pytest.mark.parametrize(("study", "runs"), [(fig2, 2), (fig3, 1)])
-def test_a_figure_from_its_command(study, runs, tmp_path, capsys, monkeypatch):
+def lines_of(axes):
+    """The curves and markers of a panel that show something, by colour and label."""
+    return [line for line in axes.get_lines() if len(line.get_xdata())]
+
+
+def labels_of(axes):
+    return [line.get_label() for line in axes.get_lines() if not line.get_label().startswith("_")]
+
+
+def check_files(made, words):
+    """PNG and SVG are the figure: of its size, with something on it, and with its words."""
+    width, height = made.findings.size
+    with Image.open(made.out / f"{made.study.name}.png") as image:
+        image.load()
+        assert image.size == (round(width * DPI), round(height * DPI))
+        colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
+    assert len(colours) > 50  # lines in several colours, softened at their edges
+    assert max(colours)[1] == (255, 255, 255)
+    drawing = ElementTree.parse(made.out / f"{made.study.name}.svg")
+    written = "".join(drawing.getroot().itertext())
+    for word in words:
+        assert word in written
+
+
+def check_fig2(made):
+    left, right = draw(made.findings).axes
+    names = ["sharing 1", "sharing 1/2", "sharing 1/10", "ours"]
+    for panel, metric, limits in ((left, "accuracy", (0.5, 0.9)), (right, "ece", (0.0, 0.25))):
+        assert [line.get_label() for line in lines_of(panel)] == names
+        assert [line.get_linestyle() for line in lines_of(panel)] == ["-", "-", "-", "--"]
+        assert len({line.get_color() for line in lines_of(panel)}) == 4
+        assert len(panel.collections) == 4  # an interval around each
+        assert panel.get_ylim() == limits
+        assert panel.get_xlabel() == "rounds"
+        for line, setting in zip(lines_of(panel), ("sharing=1-1", "sharing=1-2", "sharing=1-10", "ours"), strict=True):
+            here = [point for point in made.findings.points if point["setting"] == setting]
+            assert list(line.get_xdata()) == [1, 2, 3, 4] == [point["round"] for point in here]
+            assert list(line.get_ydata()) == [point[metric] for point in here]
+            assert all(0 <= point[metric] <= 1 for point in here)
+    assert (left.get_ylabel(), right.get_ylabel()) == ("accuracy", "ECE (15 bins)")
+    check_files(made, [*names, "rounds", "accuracy", "ECE (15 bins)"])
+
+
+def check_fig3(made):
+    left, right = draw(made.findings).axes
+    clean = {point["setting"]: point for point in made.findings.points if point["inputs"] == "clean"}
+    assert set(clean) == {"fedavg", "dsvgd-5", "ours-5", "fedavg-scaled"}
+    for panel, names in ((left, ("fedavg", "dsvgd-5")), (right, ("fedavg-scaled", "ours-5"))):
+        shown = [label for label in labels_of(panel) if label in fig3_settings.WORDS.values()]
+        assert shown == [fig3_settings.WORDS[name] for name in names]
+        assert [text.get_text() for text in panel.get_legend().get_texts()] == shown
+        curves = {line.get_label(): line for line in lines_of(panel)}
+        for name in names:  # one seed: its mean is its point
+            curve = curves[fig3_settings.WORDS[name]]
+            assert list(curve.get_xdata()) == [pytest.approx(clean[name]["ece"])]
+            assert list(curve.get_ydata()) == [pytest.approx(clean[name]["accuracy"])]
+        markers = [line for line in lines_of(panel) if line.get_marker() == "o"]
+        assert len(markers) == 2  # one budget, two settings
+        (floor,) = {tuple(line.get_xdata()) for line in lines_of(panel) if line.get_linestyle() == ":"}
+        assert floor[0] == floor[1] == pytest.approx(sum(one["ece_floor"] for one in clean.values()) / 4)
+        assert panel.get_xlabel() == "ECE (15 bins)"
+    assert (left.get_xlim(), left.get_ylim()) == (right.get_xlim(), right.get_ylim())
+    assert left.get_title(loc="left") == "The letter's methods and coding"
+    check_files(made, ["R_u = 1.0d", "what perfect calibration would show", "DSVGD, 5 particles", "ours, 5 particles"])
+
+
+@pytest.mark.parametrize(("study", "runs", "check"), [(fig2, 2, check_fig2), (fig3, 1, check_fig3)])
+def test_a_figure_from_its_command(study, runs, check, tmp_path, capsys, monkeypatch):
     whole = study.sweep
     monkeypatch.setattr(study, "sweep", lambda runs, quick: smaller(whole(runs, quick)))
-    monkeypatch.setattr(fig3, "QUICK", ("1.0d",))
+    monkeypatch.setattr(fig3_settings, "QUICK", ("1.0d",))
     name = study.__name__.rpartition(".")[2]
     out = tmp_path / "out"
-    code, text, words = fedstein(capsys, "reproduce", name, "--quick", "--runs", runs, "--out", out, "--json")
-    assert code == 0, words
-    found = json.loads(text)
-    assert found["claims"]
-    for claim in found["claims"]:
+    told = []
+    made = reproduce(name, quick=True, runs=runs, out=out, tell=lambda done, total: told.append((done, total)))
+    claims = [claim.row() for claim in made.findings.claims]
+    assert claims
+    for claim in claims:
         assert claim["runs"] == runs
         assert math.isfinite(claim["effect"])
         if runs == 1:
             assert (claim["low"], claim["status"]) == (None, "undecided: one run has no interval")
         else:
             assert claim["low"] <= claim["effect"] <= claim["high"]
-    names = {path.rpartition("/")[2] for path in found["files"]}
+    names = {path.name for path in made.files}
     assert {f"{name}.png", f"{name}.svg", f"{name}.csv", "table.csv", "claims.json", "verdict.md"} <= names
-    assert (out / f"{name}.png").stat().st_size > 10_000
-    # Again: nothing is done twice, and all is the same.
+    assert json.loads((out / "claims.json").read_text())["claims"] == claims
+    assert made.rounds == sum(job.rounds for job in study_jobs(STUDIES[name], runs, True, out).jobs) > 0
+    assert told == ([(done, 4) for done in (1, 2, 3, 4)] if study is fig3 else [])
+    check(made)
+    # Again, from the command: nothing is done twice, and all is the same.
     before = (out / "table.csv").read_bytes()
-    code, text, _ = fedstein(capsys, "reproduce", name, "--quick", "--runs", runs, "--out", out, "--json")
-    assert (code, json.loads(text)["rounds"], json.loads(text)["claims"]) == (0, 0, found["claims"])
+    code, text, words = fedstein(capsys, "reproduce", name, "--quick", "--runs", runs, "--out", out, "--json")
+    assert code == 0, words
+    again = json.loads(text)
+    assert (again["rounds"], again["claims"]) == (0, claims)
+    assert [Path(path).name for path in again["files"]] == [path.name for path in made.files]
     assert (out / "table.csv").read_bytes() == before
 
 
@@ -155,9 +249,74 @@ def test_the_figure_of_forgetting(tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     code, text, words = fedstein(capsys, "reproduce", "fig4", "--quick", "--runs", 1, "--out", out, "--json")
     assert code == 0, words
-    found = json.loads(text)
-    assert len(found["claims"]) == 4
-    assert (out / "fig4.png").stat().st_size > 10_000
+    assert len(json.loads(text)["claims"]) == 4
+    made = reproduce("fig4", quick=True, runs=1, out=out)
+    assert made.rounds == 0
+    assert [claim.row() for claim in made.findings.claims] == json.loads(text)["claims"]
+    # Every way of forgetting was done as it says, and from the same model.
+    place = out / "runs" / "1.0d" / "seed-0"
+    for folder, method, guarded, sharing in (
+        ("as-written,sharing=1-1", "forget-svgd", False, 1.0),
+        ("as-written,sharing=1-10", "forget-svgd", False, 0.1),
+        ("guarded,sharing=1-1", "forget-svgd", True, 1.0),
+        ("guarded,sharing=1-10", "forget-svgd", True, 0.1),
+        ("take-back", "take-back", True, None),
+        ("from-scratch", "retrain", True, None),
+    ):
+        newest = load_lineage(place / folder).newest
+        assert (newest.method, newest.guarded, newest.keep_parent) == (method, guarded, True)
+        assert (newest.agents, newest.parent) == ((2, 3), str(place / "trained"))
+        if sharing is not None:
+            config = load_run_config(place / folder)
+            assert (config.uplink.sharing, config.uplink.common, newest.rounds) == (sharing, False, 40)
+    # The figure shows them: solid what stays, dashed what is forgotten.
+    panels = draw(made.findings).axes
+    assert [panel.get_title(loc="left") for panel in panels] == [
+        "Forget-SVGD, as written",
+        "Forget-SVGD, guarded",
+        "ours: take-back",
+        "from scratch",
+    ]
+    labels = [["sharing 1", "sharing 1/10"], ["sharing 1", "sharing 1/10"], ["ours"], ["from scratch"]]
+    for panel, names in zip(panels, labels, strict=True):
+        shown = lines_of(panel)
+        assert [line.get_linestyle() for line in shown] == ["--", "-"] * len(names)
+        assert [line.get_label() for line in shown][1::2] == names
+        assert panel.get_ylim() == (0, 1)
+        assert panel.get_xlabel() == "rounds"
+    assert [[len(line.get_xdata()) for line in lines_of(panel)] for panel in panels[:2]] == [[41] * 4, [41] * 4]
+    for panel, how in ((panels[2], "take-back"), (panels[3], "from-scratch")):
+        points = [point for point in made.findings.points if point["how"] == how]
+        gone, kept = lines_of(panel)
+        assert list(kept.get_xdata()) == [point["round"] for point in points]
+        assert list(kept.get_ydata()) == [point["retained"] for point in points]
+        assert list(gone.get_ydata()) == [point["forgotten"] for point in points]
+    assert panels[0].get_ylabel() == "R_u = d\naccuracy"
+    check_files(made, ["sharing 1/10", "retained labels", "forgotten labels", "ours: take-back"])
+
+
+def test_runs_that_fail_are_told(tmp_path, monkeypatch):
+    table = {"base": {"data": {"name": "npz", "path": "nowhere.npz"}}, "list": [{"name": "one"}]}
+    monkeypatch.setattr(fig2, "sweep", lambda runs, quick: table)
+    with pytest.raises(FedsteinError, match=r"1 of 1 jobs did not finish[^$]*one/seed-0: .*nowhere.npz"):
+        reproduce("fig2", out=tmp_path / "out")
+
+
+def test_only_the_letters_figures_can_be_reproduced(tmp_path):
+    with pytest.raises(UserError, match=r"one of fig2, fig3, fig4\. Got 'fig5'"):
+        reproduce("fig5")
+    with pytest.raises(UserError, match="at least 1"):
+        reproduce("fig2", runs=0, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "scipy"])
+def test_a_missing_extra_is_told_before_any_run(missing, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UserError, match=r"pip install 'fedstein\[report\]'"):
+        reproduce("fig2", quick=True, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_setting_of_every_study_is_a_valid_config(tmp_path):
@@ -166,17 +325,19 @@ def test_every_setting_of_every_study_is_a_valid_config(tmp_path):
             jobs = study.jobs(tmp_path, 2, quick)
             assert len({job.folder for job in jobs}) == len(jobs)
             for job in jobs:
+                assert job.threads == 1  # so that a run is the same however many run beside it
                 for step in job.steps:
-                    if step.config is not None and step.config.uplink.budget is not None and study.name != "fig4":
-                        step.config.uplink.terms(step.config.method, 79_510)
+                    if isinstance(step.work, Config) and step.work.uplink.budget is not None and study.name != "fig4":
+                        assert step.work.uplink.link(step.work.method, 79_510) is not None
+                if study.name == "fig4":
+                    training, *erasures = job.steps
+                    assert isinstance(training.work, Config)
+                    assert all(isinstance(step.work, Forget) for step in erasures)
+                    assert {step.work.parent for step in erasures} == {training.folder}
 
 
 def test_shifted_inputs_need_images():
-    from fedstein.build import build_problem
-    from fedstein.config import make_config
-    from fedstein.errors import UserError
-
     problem = build_problem(make_config(overrides=["data.name=synthetic-gaussian"]))
     with pytest.raises(UserError, match="grey images"):
-        under_shifts(problem, torch.zeros(1, problem.model.dim))
+        under_shifts(problem, torch.zeros(1, problem.dim))
     assert conditions()[0] == "clean"

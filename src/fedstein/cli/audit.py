@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.cli.train import Bar
-from fedstein.erasure.audit import audit as make_audit
-from fedstein.report import write_audit
+from fedstein.cli.output import JsonOption, on_terminal, print_json, ready, say, show
 
 __all__ = ["audit"]
 
@@ -41,25 +33,23 @@ def audit(
     json: JsonOption = False,
 ) -> None:
     """Compare a run that forgot with models that never knew, and write RUN/audit/audit.json and audit.html."""
+    from rich.table import Table
+    from rich.text import Text
 
-    @contextmanager
-    def watch(title: str, rounds: int) -> Iterator[Bar]:
-        if not json:
-            print(title, file=sys.stderr)
-        with Bar(rounds) as bar:
-            yield bar
+    from fedstein import api
 
-    found = make_audit(run, tier.value, watch, data)
-    page, written = write_audit(found)
+    ready()
+    evidence = api.open(run, careful=False).audit(tier.value, data, onlooker=on_terminal(json, on_stderr=True))
+    page, written = run / "audit" / "audit.html", run / "audit" / "audit.json"
     if json:
-        print_json(found.table | {"report": str(page), "json": str(written)})
+        print_json(evidence.table | {"report": str(page), "json": str(written)})
         return
     table = Table("", "check", "value", "threshold", box=None, title=Text(f"Audit of {run}"), title_justify="left")
-    for check in found.checks:
+    for check in evidence.checks:
         cells = ("-" if number is None else f"{number:.4g}" for number in (check.value, check.threshold))
         table.add_row(Text(check.status, style=_COLOURS[check.status]), check.name, *cells)
-    console.print(table)
-    for check in found.checks:
+    show(table)
+    for check in evidence.checks:
         if check.status != "pass":
-            console.print(f"{check.status}: {check.name}: {check.note}.")
-    console.print(f"Verdict:    {found.verdict}, by the worst line\nReport:     {page}\nJSON:       {written}")
+            say(f"{check.status}: {check.name}: {check.note}.")
+    say(f"Verdict:    {evidence.verdict}, by the worst line\nReport:     {page}\nJSON:       {written}")

@@ -1,24 +1,16 @@
-"""`fedstein evaluate`: the metrics of a run's particles on its test set."""
+"""`fedstein evaluate` and `fedstein predict`: what a run has learnt, on its test set and on a user's inputs."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from fedstein.build import load_run
-from fedstein.cli.output import JsonOption, console, print_json, print_metrics
-from fedstein.cli.predict import read_inputs
-from fedstein.errors import UserError
-from fedstein.metrics import ood_auroc
-from fedstein.problem import predict
-from fedstein.runs import load_checkpoint
-from fedstein.studies.judge import ELSEWHERE, under_shifts
+from fedstein.cli.output import JsonOption, print_json, print_metrics, ready, say, show
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "predict"]
 
 
 class Split(StrEnum):
@@ -43,21 +35,15 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Evaluate a run's particles, on its test set unless the run or you say otherwise."""
-    config, problem, particles = load_run(run, None if split is None else split.value)
-    metrics = problem.evaluate(particles)
-    if ood is not None:
-        if problem.test is None or problem.raw_shape is None:
-            raise UserError(f"The '--ood' needs a classifier; '{run}' is a problem with a known posterior.")
-        inside = predict(problem.model, particles, problem.test.x)
-        outside = predict(problem.model, particles, read_inputs(ood, problem))
-        metrics["ood_auroc_epistemic"] = ood_auroc(inside.epistemic, outside.epistemic)
-        metrics["ood_auroc_entropy"] = ood_auroc(inside.entropy, outside.entropy)
-    moved = under_shifts(problem, particles) if shifts else {}
-    where = {
-        "run": str(run),
-        "rounds": load_checkpoint(run)[0].round,
-        "split": config.evaluation.split if split is None else split.value,
-    }
+    from fedstein import api
+
+    ready()
+    opened = api.open(run, careful=False)
+    inputs = None if ood is None else _read_inputs(ood)
+    asked = None if split is None else split.value
+    metrics = opened.evaluate(asked, shifts=shifts, ood=inputs, ood_name=f"The array in {ood}")
+    moved = metrics.pop("shifts", {})
+    where = {"run": str(run), "rounds": opened.rounds, "split": asked or opened.config.evaluation.split}
     if json:
         more = {"shifts": moved} if shifts else {}
         print_json(where | dict.fromkeys(("accuracy", "ece", "ece_bins", "nll", "brier")) | metrics | more)
@@ -67,12 +53,79 @@ def evaluate(
             _print_shifts(moved)
 
 
-def _print_shifts(found: dict[str, dict[str, float]]) -> None:
+def _print_shifts(moved: dict[str, dict[str, float]]) -> None:
+    from rich.table import Table
+
+    from fedstein.runs.evaluation import ELSEWHERE
+
     table = Table("inputs", "accuracy", "NLL", "ECE", "mean confidence", box=None)
-    for name, scores in found.items():
+    for name, scores in moved.items():
         if name != ELSEWHERE:
             table.add_row(name, *(f"{scores[key]:.4f}" for key in ("accuracy", "nll", "ece", "confidence")))
-    console.print(table)
-    for name, auroc in found[ELSEWHERE].items():
+    show(table)
+    for name, auroc in moved[ELSEWHERE].items():
         source, score = name.split("_")
-        console.print(f"AUROC of {score} between test images and {source}: {auroc:.3f} (0.5 is chance)")
+        say(f"AUROC of {score} between test images and {source}: {auroc:.3f} (0.5 is chance)")
+
+
+_ARRAYS = ("probabilities", "label", "confidence", "mean", "std", "aleatoric", "epistemic")
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    input: Annotated[Path, typer.Option(help="An .npy of inputs, one a row, scaled like the training data.")],
+    output: Annotated[Path, typer.Option(help="The .npz to write.")],
+    json: JsonOption = False,
+) -> None:
+    """Predict with uncertainty: probabilities, label, confidence; or mean, std and 90 % interval of numbers."""
+    import numpy as np
+
+    from fedstein import api
+    from fedstein.errors import UserError
+
+    ready()
+    prediction = api.open(run, careful=False).predict(_read_inputs(input), f"The array in {input}")
+    arrays = {name: getattr(prediction, name) for name in _ARRAYS if hasattr(prediction, name)}
+    if hasattr(prediction, "interval"):
+        arrays["low_90"], arrays["high_90"] = prediction.interval(0.9)
+    try:
+        with output.open("wb") as file:
+            np.savez(file, allow_pickle=False, **{name: value.numpy() for name, value in arrays.items()})
+    except OSError as error:
+        raise UserError(f"Cannot write '--output' {output}: {error.strerror}.") from error
+    summary: dict[str, Any] = {
+        "output": str(output),
+        "inputs": len(prediction),
+        **{
+            name: float(arrays[name].mean())
+            for name in ("confidence", "std", "aleatoric", "epistemic")
+            if name in arrays
+        },
+    }
+    if json:
+        print_json(summary)
+    else:
+        say(
+            f"{summary['inputs']} predictions in {output} ({', '.join(arrays)}); "
+            + ", ".join(f"mean {name} {summary[name]:.3f}" for name in ("confidence", "std") if name in summary)
+        )
+
+
+def _read_inputs(path: Path) -> Any:
+    """The one array of numbers in an .npy."""
+    import numpy as np
+
+    from fedstein.errors import UserError
+
+    try:
+        array = np.load(path, allow_pickle=False)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            raise TypeError("not one array of real numbers")
+    except Exception as error:  # a hostile file can make numpy raise nearly anything
+        if "pickle" in str(error):  # numpy would have it unpickled, which runs whatever the file says
+            raise UserError(
+                f"Cannot read {path} as an .npy of numbers: it is none, or has objects in it, which are never loaded. "
+                "Save numbers: np.save(file, np.array(x, dtype=np.float32))."
+            ) from error
+        raise UserError(f"Cannot read {path} as an .npy of numbers: {error}.") from error
+    return array

@@ -8,15 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.cli.train import with_whole_paths
-from fedstein.config import load_config
-from fedstein.errors import UserError
-from fedstein.flower.app import write_app
-from fedstein.flower.database import purge_database
-from fedstein.flower.keys import check_name, make_agent_key, make_certificates
-from fedstein.flower.node import Node, serve_node
-from fedstein.flower.trial import run_trial
+from fedstein.cli.output import JsonOption, SetOption, print_json, ready, say
 
 __all__ = ["app"]
 
@@ -44,9 +36,7 @@ app = typer.Typer(no_args_is_help=True, help="The same run between machines, on 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the app to write.")],
     config_file: Annotated[Path | None, typer.Option("--config", help="Settings of the run.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; repeat as needed.")
-    ] = None,
+    set_: SetOption = None,
     agents: Annotated[
         str, typer.Option(help="The agents' names with commas between them; none for a simulation.")
     ] = "",
@@ -54,6 +44,17 @@ def init(
     json: JsonOption = False,
 ) -> None:
     """Write a Flower app that trains with the installed fedstein."""
+    from fedstein.deploy.flower.app import write_app
+    from fedstein.errors import UserError
+    from fedstein.runs.folder import left_out
+    from fedstein.runs.verbs import with_whole_paths
+    from fedstein.settings import load_config
+
+    ready()
+    if config_file is not None and (gone := left_out(config_file)):
+        raise UserError(
+            f"The config is of a run from which agents {', '.join(map(str, gone))} were erased: use another."
+        )
     names = _names(agents) if agents else []
     overrides = [*(set_ or []), *([f"data.agents={len(names)}"] if names else [])]
     config = with_whole_paths(load_config(config_file, overrides))
@@ -63,8 +64,8 @@ def init(
         print_json({"folder": str(folder), "files": [str(file) for file in files], "run": str(run)})
         return
     for file in files:
-        console.print(f"Wrote {file}")
-    console.print(f"Next: flwr run {folder} SUPERLINK --stream    (docs/between-machines.md)")
+        say(f"Wrote {file}")
+    say(f"Next: flwr run {folder} SUPERLINK --stream    (docs/between-machines.md)")
 
 
 @app.command()
@@ -75,6 +76,9 @@ def keys(
     json: JsonOption = False,
 ) -> None:
     """Make certificates and keys for a trial: a CA, a server certificate, and a key pair for each agent."""
+    from fedstein.deploy.flower.keys import make_agent_key, make_certificates
+
+    ready()
     names = _names(agents)
     files = make_certificates(folder, [host.strip() for host in hosts.split(",") if host.strip()])
     for name in names:
@@ -83,7 +87,7 @@ def keys(
         print_json({"files": [str(file) for file in files]})
         return
     for file in files:
-        console.print(f"Wrote {file}")
+        say(f"Wrote {file}")
 
 
 @app.command()
@@ -94,12 +98,21 @@ def node(
     superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server's SuperLink listens.")],
     ca: Annotated[Path | None, typer.Option(help="The CA that signed the server's certificate.")] = None,
     key: Annotated[Path | None, typer.Option(help="This agent's private key.")] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(help="A network by name that the server may ask for: 'package.nets:make_cnn'. Repeatable."),
+    ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for trials only.")] = False,
 ) -> None:
     """Take part as an agent: run a Flower SuperNode, and start it again whenever it ends."""
+    from fedstein.deploy.flower.node import Node, serve_node
+    from fedstein.errors import UserError
+
+    ready()
     if insecure != (ca is None and key is None):
         raise UserError("Give '--ca' and '--key', or say '--insecure'.")
-    serve_node(Node(agent, data, state, superlink, ca, key), lambda text: print(f"fedstein: {text}", file=sys.stderr))
+    who = Node(agent, data, state, superlink, ca, key, tuple(module or ()))
+    serve_node(who, lambda text: print(f"fedstein: {text}", file=sys.stderr))
 
 
 @app.command()
@@ -108,32 +121,40 @@ def purge(
     json: JsonOption = False,
 ) -> None:
     """Delete for good what the SuperLink has deleted: its file keeps frames of agents that were forgotten."""
+    from fedstein.deploy.flower.database import purge_database
+
+    ready()
     freed = purge_database(database)
     if json:
         print_json({"database": str(database), "freed_bytes": freed})
     else:
-        console.print(f"Wrote {database} anew, without what was deleted in it ({freed:,} bytes).")
+        say(f"Wrote {database} anew, without what was deleted in it ({freed:,} bytes).")
 
 
 @app.command()
 def trial(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for everything.")],
     agents: Annotated[str, typer.Option(help="The agents' names with commas between them.")] = "north,south,west",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a config key; repeat as needed.")
-    ] = None,
+    set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Try a whole federation on this machine: keys, SuperLink, agents, training, an erasure, an audit, a comparison."""
+    from fedstein.deploy.flower.trial import run_trial
+    from fedstein.errors import UserError
+
+    ready()
     names = _names(agents)
-    found = run_trial(folder, names, [*TRIAL, *(set_ or [])], lambda text: None if json else console.print(text))
+    result = run_trial(folder, names, [*TRIAL, *(set_ or [])], lambda text: None if json else say(text))
     if json:
-        print_json(found)
-    if not found["same"]:
+        print_json(result)
+    if not result["same"]:
         raise UserError("The federation has not the same particles as one process.")
 
 
 def _names(agents: str) -> list[str]:
+    from fedstein.deploy.flower.keys import check_name
+    from fedstein.errors import UserError
+
     names = [name.strip() for name in agents.split(",")]
     for name in names:
         check_name(name)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json as json_module
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedstein.build import build_problem
-from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.cli.train import RayOption, VisitsOption, engine_on, prepare, work
-from fedstein.config import read_toml
-from fedstein.erasure.request import Request, ask, begin, complete, frozen_network, is_done, open_run, unforgotten
-from fedstein.errors import UserError
-from fedstein.flower.identity import Identity, confirmed, load_identity, names_of, new_identity, save_identity
-from fedstein.flower.launch import run_app
-from fedstein.runs import in_use, load_run_config
+from fedstein.cli.output import (
+    EngineOption,
+    JsonOption,
+    RayOption,
+    VisitsOption,
+    engine_name,
+    on_terminal,
+    print_json,
+    ready,
+    say,
+)
+
+if TYPE_CHECKING:
+    from fedstein.api import Run
 
 __all__ = ["agent_list", "forget"]
 
@@ -64,6 +68,7 @@ def forget(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key of uplink, evaluation or recording."),
     ] = None,
+    engine: EngineOption = None,
     ray: RayOption = None,
     workers: VisitsOption = None,
     flower: Annotated[
@@ -77,157 +82,72 @@ def forget(
     The request is on disk before anything else is done. After any stop, the same command (or 'fedstein resume NEW')
     goes on; once it is done, it prints the same again.
     """
-    load_run_config(run, careful=False)  # is it a run folder at all?
-    identity = load_identity(run)
-    if (identity is None) != (flower is None) or (superlink is not None and flower is None):
-        raise UserError(
-            f"The '--flower' must name the app of the federation: the agents of run '{run}' are elsewhere."
-            if identity is not None
-            else f"The '--flower' and '--superlink' are for runs of a Flower federation. The run '{run}' is none."
-        )
-    if flower is not None and (not (flower / "pyproject.toml").is_file() or not (flower / "config.toml").is_file()):
-        raise UserError(f"The '--flower' must be the folder that 'fedstein flower init' wrote. Got {str(flower)!r}.")
-    if flower is not None and identity is not None:
-        _check_app(flower, identity)
-    if flower is not None and keep_parent:
-        raise UserError("The '--keep-parent' is not for a federation: its agents have gone on, and cannot go back.")
-    who = agent_list(agents) if identity is None else _by_name(agents, identity)
-    out = run.resolve().with_name(f"{run.resolve().name}-without-{'-'.join(map(str, who))}") if out is None else out
-    request = ask(
-        run,
-        who,
-        method.value,
-        out,
-        by=None if by is None else by.value,
-        rounds=rounds,
-        repair=repair,
-        handover=not subtract,
-        guarded=not unguarded,
-        keep_parent=keep_parent,
-        **({"overrides": set_} if set_ else {}),
-    )
-    if not json:
-        console.print(_acknowledge(request))
-    if flower is not None:
-        assert identity is not None
-        _in_federation(request, identity, flower, superlink, json)
-        return
-    if is_done(request.out):
-        complete(request.out)
-        if json:
-            print_json(_result_of(request.out))
-        else:
-            console.print(f"It is done: {request.out}\nNext:       fedstein audit {request.out}")
-        return
-    problem = prepare(request.config, frozen_network(request), quiet=json)
-    folder, state = open_run(request, problem)
-    with folder:
-        state = begin(folder, problem) if state is None else state
-        with engine_on(ray, workers, request.config, problem) as engine:
-            tell = work(folder, problem, state, report=False, json=json, engine=engine)
-    complete(request.out)
-    tell()
+    from fedstein import api
+    from fedstein.cli.train import tell
+    from fedstein.runs.stopping import StopAfterRound
 
-
-def _in_federation(request: Request, identity: Identity, app: Path, superlink: str | None, json: bool) -> None:
-    """The rounds are the federation's: make the run folder, and let Flower run the app in it."""
-    if not is_done(request.out) or set(request.erasure.agents) - confirmed(request.out):
-        if in_use(request.out):
-            raise UserError(
-                f"The erasure in {request.out} is under way already: 'flwr list' names its run, 'flwr log' shows it."
-            )
-        problem = build_problem(request.config, frozen_network(request), remote=True)
-        open_run(request, problem)[0].close()
-        if load_identity(request.out) is None:
-            anew = request.erasure.method == "retrain"
-            lineages = (None, identity.lineage) if anew else (identity.lineage, None)
-            save_identity(request.out, new_identity(identity.names, *lineages))
-        run_app(app, superlink, {"run": str(request.out)})
-    if not is_done(request.out):
-        raise UserError(
-            f"The federation has not finished the erasure: look at what its server said. The request is on disk, and "
-            f"the same command goes on in {request.out}."
-        )
-    result = _result_of(request.out) | {
-        "confirmed": sorted(confirmed(request.out)),
-        "unconfirmed": sorted(set(request.erasure.agents) - confirmed(request.out)),
-        "unforgotten": unforgotten(request.out),
+    ready()
+    options: dict[str, Any] = {
+        "by": None if by is None else by.value,
+        "rounds": rounds,
+        "repair": repair,
+        "handover": not subtract,
+        "guarded": not unguarded,
+        "keep_parent": keep_parent,
+        "overrides": set_ or [],
+        "flower": flower,
+        "superlink": superlink,
+        "engine": engine_name(engine, ray),
+        "workers": workers,
+        "watchers": [] if flower else [StopAfterRound()],
+        "onlooker": on_terminal(json),
     }
+    who = agents.split(",") if flower else agent_list(agents)
+    after = api.open(run, careful=False).forget(who, method.value, out, **options)
+    if flower is not None:
+        _tell_of_federation(after, json)
+    elif after.trained_now:
+        tell(after, report=False, json=json)
+    elif json:
+        print_json(after.result)
+    else:
+        say(f"It is done: {after.path}\nNext:       fedstein audit {after.path}")
+
+
+def _tell_of_federation(after: Run, json: bool) -> None:
+    from fedstein.deploy.flower.identity import load_identity
+    from fedstein.errors import UserError
+
+    assert after.path is not None
+    identity = load_identity(after.path)
+    assert identity is not None
+    result = after.result
     if json:
         print_json(result)
     if result["unforgotten"]:
         names = ", ".join(identity.names[agent] for agent in result["unforgotten"])
         raise UserError(
             f"The model has not forgotten {names}: it never answered, or too little was taken back. The others go on "
-            f"without it in {request.out}. "
-            f"When it is back: 'fedstein forget {request.out} --agents {names} ...'; without it: '--method retrain'."
+            f"without it in {after.path}. "
+            f"When it is back: 'fedstein forget {after.path} --agents {names} ...'; without it: '--method retrain'."
         )
     if json:
         return
     for agent in result["unconfirmed"]:
-        console.print(
+        say(
             f"Agent {identity.names[agent]} has not yet said that it deleted what it knew: the same command asks again."
         )
-    console.print(
-        f"It is done: {request.out}\n"
+    say(
+        f"It is done: {after.path}\n"
         f"Next:       fedstein flower purge DATABASE    (the SuperLink's: its file may still hold frames)\n"
-        f"            fedstein audit {request.out} --data FOLDER"
+        f"            fedstein audit {after.path} --data FOLDER"
     )
-
-
-def _check_app(app: Path, identity: Identity) -> None:
-    """The app must be of the federation that has trained the run."""
-    table: Any = read_toml(app / "pyproject.toml", "app")
-    try:
-        names = str(table["tool"]["flwr"]["app"]["config"]["agents"])
-    except (KeyError, TypeError):
-        raise UserError(f"The '--flower' must be the folder that 'fedstein flower init' wrote. Got {app}.") from None
-    given = names_of(names, len(identity.names))
-    if given != identity.names:
-        raise UserError(
-            f"The '--flower' must be the app of the run's federation, of agents {', '.join(identity.names)}. The app "
-            f"{app} is {'of ' + ', '.join(given) if names.strip() else 'for a simulation'}."
-        )
-
-
-def _by_name(text: str, identity: Identity) -> list[int]:
-    """The agents in a list of names or numbers."""
-    found = []
-    for part in (part.strip() for part in text.split(",")):
-        if part in identity.names:
-            found.append(identity.names.index(part))
-        elif part.isdecimal() and int(part) < len(identity.names):
-            found.append(int(part))
-        else:
-            raise UserError(f"The '--agents' must be among {', '.join(identity.names)}. Got {part!r} instead.")
-    return sorted(found)
-
-
-def _result_of(run: Path) -> dict[str, Any]:
-    try:
-        found = json_module.loads((run / "result.json").read_bytes())
-        if isinstance(found, dict):
-            return found
-    except (OSError, ValueError, RecursionError):
-        pass
-    raise UserError(f"The result.json of run '{run}' is gone or damaged. 'fedstein resume {run}' writes it again.")
 
 
 def agent_list(text: str) -> list[int]:
     """The agents in a list like 2,3."""
+    from fedstein.errors import UserError
+
     if not re.fullmatch(r"\s*-?[0-9]{1,9}\s*(,\s*-?[0-9]{1,9}\s*)*", text):
         raise UserError(f"The '--agents' must be numbers with commas between them. Got {text!r} instead.")
     return sorted(int(part) for part in text.split(","))
-
-
-def _acknowledge(request: Request) -> str:
-    erasure = request.erasure
-    agents = ", ".join(map(str, erasure.agents))
-    known = "was known already" if request.known else "is on disk"
-    said = f"The request to forget agents {agents} of {request.parent} {known} (journal.jsonl)."
-    again = request.config.training_rounds
-    if erasure.method != "retrain":
-        said += f"\nIt takes {erasure.rounds} rounds of those who leave and {erasure.repair} of those who stay."
-        if erasure.rounds + erasure.repair > again:
-            said += f" Training again ('--method retrain') takes {again}."
-    return said

@@ -12,21 +12,20 @@ from typing import Annotated
 
 import typer
 
-from fedstein import __version__
 from fedstein.cli.audit import audit
 from fedstein.cli.data import app as data_app
-from fedstein.cli.evaluate import evaluate
+from fedstein.cli.evaluate import evaluate, predict
 from fedstein.cli.flower import app as flower_app
 from fedstein.cli.forget import forget
-from fedstein.cli.methods import methods
+from fedstein.cli.methods import components, methods
 from fedstein.cli.plan import plan
-from fedstein.cli.predict import predict
 from fedstein.cli.report import compare, report
 from fedstein.cli.reproduce import reproduce
 from fedstein.cli.sweep import sweep
 from fedstein.cli.train import resume, train
 from fedstein.cli.watch import watch
 from fedstein.errors import FedsteinError, UserError
+from fedstein.registry import whose_fault
 
 __all__ = ["app", "main"]
 
@@ -43,6 +42,7 @@ app.command()(sweep)
 app.command()(reproduce)
 app.command()(predict)
 app.command()(methods)
+app.command()(components)
 app.command()(plan)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
@@ -50,6 +50,8 @@ app.add_typer(flower_app, name="flower")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from fedstein.version import __version__
+
         print(f"fedstein {__version__}")
         raise typer.Exit
 
@@ -89,6 +91,6 @@ def main() -> None:
             raise
         else:
             print(f"fedstein: unexpected {type(error).__name__}: {error}", file=sys.stderr)
-            print("This is a bug in fedstein. FEDSTEIN_TRACEBACK=1 shows where; please report it.", file=sys.stderr)
+            print(f"{whose_fault(error)} FEDSTEIN_TRACEBACK=1 shows where.", file=sys.stderr)
             code = 1
     sys.exit(code if isinstance(code, int) else 0)

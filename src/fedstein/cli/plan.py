@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.errors import UserError
-from fedstein.uplink import Contract, Plan, letter_bits, parse_budget, valid_sharings
-from fedstein.uplink import plan as make_plan
+from fedstein.cli.output import JsonOption, print_json, ready, say, show
 
 __all__ = ["plan"]
 
@@ -24,19 +19,16 @@ def plan(
     json: JsonOption = False,
 ) -> None:
     """Show, for every valid sharing, how many entries fit into a budget whatever the update is."""
-    base = Contract(dim, particles, 1, bits_per_entry, parse_budget(budget, dim))
-    found: list[tuple[Contract, Plan]] = []
-    refusals: list[UserError] = []
-    for sharing in valid_sharings(particles):
-        contract = replace(base, groups=sharing.denominator)
-        try:
-            found.append((contract, make_plan(contract)))
-        except UserError as error:
-            refusals.append(error)
-    if not found:
-        raise refusals[0]  # of sharing 1, which needs the least
+    from rich.table import Table
+
+    from fedstein.coding import letter_bits
+    from fedstein.protocol.planning import plans_for
+
+    ready()
+    plans, refusals = plans_for(dim, particles, budget, bits_per_entry)
+    budget_bits = plans[0][0].budget_bits
     if json:
-        plans = [
+        rows = [
             {
                 "sharing": 1 / each.groups,
                 "groups": each.groups,
@@ -48,15 +40,15 @@ def plan(
                 "bound_bits": each.bound_bits,
                 "letter_bits": letter_bits(contract, each.kept),
             }
-            for contract, each in found
+            for contract, each in plans
         ]
-        print_json({"dim": dim, "particles": particles, "budget_bits": base.budget_bits, "plans": plans})
+        print_json({"dim": dim, "particles": particles, "budget_bits": budget_bits, "plans": rows})
         return
-    title = f"{base.budget_bits:,} bits for {particles} particles of {dim:,} parameters, {bits_per_entry} bits an entry"
+    title = f"{budget_bits:,} bits for {particles} particles of {dim:,} parameters, {bits_per_entry} bits an entry"
     table = Table(title=title, title_justify="left")
     for name in ("sharing", "kept", "r", "bits", "positions", "entries", "overhead", "letter"):
         table.add_column(name, justify="right")
-    for contract, each in found:
+    for contract, each in plans:
         cells = (each.bits, each.position_bits, each.entry_bits, each.overhead_bits)
         table.add_row(
             "1" if each.groups == 1 else f"1/{each.groups}",
@@ -65,9 +57,7 @@ def plan(
             *(f"{cell:,}" for cell in cells),
             f"{letter_bits(contract, each.kept):,.0f}",
         )
-    console.print(table)
-    console.print(
-        "bits: the most that any update costs, in whole bytes. letter: the letter's R_u, with no header and no scale."
-    )
+    show(table)
+    say("bits: the most that any update costs, in whole bytes. letter: the letter's R_u, with no header and no scale.")
     for refusal in refusals:
-        console.print(str(refusal))
+        say(str(refusal))

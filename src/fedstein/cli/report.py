@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.report import write_comparison, write_report
+from fedstein.cli.output import JsonOption, print_json, ready, say, show
 
 __all__ = ["compare", "report"]
 
@@ -20,11 +18,15 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write one HTML file that tells the story of a run, and its figures as PNG, SVG and CSV."""
-    page, files = write_report(run, out)
+    from fedstein.report import write_report
+
+    ready()
+    written = write_report(run, out)
     if json:
-        print_json({"run": str(run), "report": str(page), "files": [str(file) for file in files]})
+        files = [str(file) for file in written.files]
+        print_json({"run": str(run), "report": str(written.page), "files": files})
     else:
-        _say(page)
+        _say(written.page)
 
 
 def compare(
@@ -35,18 +37,23 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Write one HTML file that overlays runs, and its figures as PNG, SVG and CSV."""
-    found = write_comparison(runs, out)
+    from rich.table import Table
+
+    from fedstein.report import write_comparison
+
+    ready()
+    comparison = write_comparison(runs, out)
     if json:
-        files = [str(file) for file in found.files]
-        print_json({"report": str(found.page), "files": files, "settings": found.rows})
+        files = [str(file) for file in comparison.files]
+        print_json({"report": str(comparison.page), "files": files, "settings": comparison.rows})
         return
     table = Table("setting", "runs", "accuracy", "ECE", "NLL", "MB up", box=None)
-    for row in found.rows:
+    for row in comparison.rows:
         cells = [f"{row[name]:.4f}" if name in row else "-" for name in ("accuracy", "ece", "nll")]
         table.add_row(row["setting"], str(row["runs"]), *cells, f"{row['upload_bits'] / 8e6:,.3f}")
-    console.print(table)
-    _say(found.page)
+    show(table)
+    _say(comparison.page)
 
 
 def _say(page: Path) -> None:
-    console.print(f"Report:  {page}\nFigures: {page.parent / (page.stem + '-figures')} (PNG, SVG, CSV)")
+    say(f"Report:  {page}\nFigures: {page.parent / (page.stem + '-figures')} (PNG, SVG, CSV)")

@@ -10,22 +10,29 @@ from collections import Counter, deque
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from fedstein.cli.output import JsonOption, console, print_json
-from fedstein.config import Config
-from fedstein.runs import in_use, is_metrics, load_run_config
+from fedstein.cli.output import JsonOption, console, print_json, ready
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from fedstein.settings import Config
 
 __all__ = ["watch"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_SHOWN = (("accuracy", "accuracy"), ("ece", "ECE"), ("nll", "NLL"), ("total_variation", "total variation"))
+_SHOWN = (
+    ("accuracy", "accuracy"),
+    ("rmse", "RMSE"),
+    ("ece", "ECE"),
+    ("nll", "NLL"),
+    ("coverage_90", "cover 90 %"),
+    ("loss", "loss"),
+    ("total_variation", "total variation"),
+)
 
 
 def watch(
@@ -35,19 +42,25 @@ def watch(
     json: JsonOption = False,
 ) -> None:
     """Follow a run: accuracy and ECE as they come, bits, rounds a second, agents. Ends when the run does."""
+    from rich.live import Live
+
+    from fedstein.runs.folder import load_run_config
+
+    ready()
+    out = console()
     seen = _Seen(run, load_run_config(run))
     seen.look()
     if json:
         print_json(seen.facts())
         return
     if once or not sys.stdout.isatty() or seen.status != "running":
-        console.print(seen.view(min(console.width, 100)))
+        out.print(seen.view(min(out.width, 100)))
         return
-    with Live(seen.view(min(console.width, 100)), console=console, auto_refresh=False) as live:
+    with Live(seen.view(min(out.width, 100)), console=out, auto_refresh=False) as live:
         while seen.status == "running":
             time.sleep(every)
             seen.look()
-            live.update(seen.view(min(console.width, 100)), refresh=True)
+            live.update(seen.view(min(out.width, 100)), refresh=True)
 
 
 class _Tail:
@@ -71,15 +84,15 @@ class _Tail:
             return False, []
         end = content.rfind(b"\n") + 1
         self._at += end
-        found = []
+        values = []
         for line in content[:end].splitlines():
             try:
                 value = jsonlib.loads(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):
-                found.append(value)
-        return anew, found
+                values.append(value)
+        return anew, values
 
 
 class _Seen:
@@ -99,6 +112,9 @@ class _Seen:
 
     def look(self) -> None:
         """Read what is new."""
+        from fedstein.store.lock import in_use
+        from fedstein.store.metrics_log import is_metrics
+
         anew, lines = self._metrics.new()
         if anew:
             self._forget()
@@ -146,6 +162,10 @@ class _Seen:
 
     def view(self, width: int) -> Group:
         """For people."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
         facts, config = self.facts(), self._config
         round, rounds = facts["round"], facts["rounds"]
         speed = facts["rounds_per_second"]

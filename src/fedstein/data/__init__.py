@@ -1,26 +1,26 @@
-"""Data: sources, partitioners, and the examples that an agent holds."""
+"""Data: sources, partitioners, who holds what, and the examples that an agent holds."""
 
 from fedstein.data.examples import Dataset, Examples, as_examples, as_inputs
-from fedstein.data.fashion_mnist import find_fashion_mnist, get_fashion_mnist, load_fashion_mnist
-from fedstein.data.partition import class_pairs, dirichlet, from_indices, iid
+from fedstein.data.holdings import Holdings, fit_targets, split_into_files, who_has_what
+from fedstein.data.partition import PARTITIONERS, Partitioner, class_pairs, dirichlet, from_indices, iid
+from fedstein.data.settings import DataConfig
 from fedstein.data.shifts import SHIFTS, enlarge, shifted
-from fedstein.data.sources import (
-    SOURCES,
-    class_names,
-    load_digits,
-    load_examples,
-    load_npz,
-    load_own,
-    load_source,
-    load_test,
-    save_examples,
-)
+from fedstein.data.sources import SOURCES, Held, Source, class_names
+from fedstein.data.sources.digits import load_digits
+from fedstein.data.sources.fashion_mnist import find_fashion_mnist, get_fashion_mnist, load_fashion_mnist
+from fedstein.data.sources.files import load_examples, load_npz, load_own, save_examples
 
 __all__ = [
+    "PARTITIONERS",
     "SHIFTS",
     "SOURCES",
+    "DataConfig",
     "Dataset",
     "Examples",
+    "Held",
+    "Holdings",
+    "Partitioner",
+    "Source",
     "as_examples",
     "as_inputs",
     "class_names",
@@ -28,6 +28,7 @@ __all__ = [
     "dirichlet",
     "enlarge",
     "find_fashion_mnist",
+    "fit_targets",
     "from_indices",
     "get_fashion_mnist",
     "iid",
@@ -36,8 +37,8 @@ __all__ = [
     "load_fashion_mnist",
     "load_npz",
     "load_own",
-    "load_source",
-    "load_test",
     "save_examples",
     "shifted",
+    "split_into_files",
+    "who_has_what",
 ]

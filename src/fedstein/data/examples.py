@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +13,12 @@ from torch import Tensor
 
 from fedstein.errors import UserError
 
-__all__ = ["Dataset", "Examples", "as_examples", "as_inputs"]
+__all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers"]
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs `x` (n, ...) of float32 and targets `y` (n, ...), int64 labels for a classifier."""
+    """Inputs `x` (n, ...) of float32, or int64 if they are token ids; targets `y` (n, ...), as a likelihood wants."""
 
     x: Tensor
     y: Tensor
@@ -28,37 +30,48 @@ class Examples:
         """The examples at `indices`."""
         return Examples(self.x[indices], self.y[indices])
 
+    def none(self) -> Examples:
+        """No examples, of the same shape."""
+        return self.take(torch.arange(0))
+
+    def __repr__(self) -> str:
+        """Its shape: nobody wants to see anybody's examples in a log or a notebook."""
+        return f"Examples({len(self)} of shape {tuple(self.x.shape[1:])})"
+
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classification data set as its source gives it."""
+    """A data set as its source gives it."""
 
     name: str
     train: Examples
     test: Examples
-    classes: int
+    classes: int | None  # None: the targets are no labels
 
 
-def as_examples(data: Any, what: str, classes: int | None = None) -> Examples:
+def as_examples(data: Any, what: str, tokens: bool = False) -> Examples:
     """Check and convert (x, y) arrays or tensors, or a map-style torch data set, into `Examples`.
 
     Args:
         data: what the user brought.
         what: its name in messages, for instance "agents[3]".
-        classes: labels must be below this; None if `y` is not a label.
+        tokens: `x` are whole numbers that name something, and stay so (int64); else they are made float32.
 
     Raises:
-        UserError: shapes that do not fit, no examples, NaN or infinity, labels out of range.
+        UserError: several inputs, shapes that do not fit, no examples, NaN or infinity. Whether the targets fit a
+            likelihood is that one's to say.
     """
     if isinstance(data, Examples):
         x, y = data.x, data.y
     elif isinstance(data, tuple | list) and len(data) == 2:
-        x, y = _tensor(data[0], f"{what}: x"), _tensor(data[1], f"{what}: y")
+        y = _tensor(data[1], f"{what}: y")
+        _refuse_several(data[0], what, y)
+        x = _tensor(data[0], f"{what}: x")
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         if len(data) == 0:
             raise UserError(f"{what} has no examples. Give every agent at least one, or leave the agent out.")
         try:
-            items = [tuple(data[i])[:2] for i in range(len(data))]
+            items = [_pair(data[i], what) for i in range(len(data))]
             x = torch.stack([_tensor(item[0], f"{what}: x") for item in items])
             y = torch.stack([_tensor(item[1], f"{what}: y") for item in items])
         except (KeyError, IndexError, TypeError, RuntimeError) as error:
@@ -69,27 +82,26 @@ def as_examples(data: Any, what: str, classes: int | None = None) -> Examples:
         raise UserError(f"{what} must have as many x as y. Got shapes {tuple(x.shape)} and {tuple(y.shape)} instead.")
     if len(x) == 0:
         raise UserError(f"{what} has no examples. Give every agent at least one, or leave the agent out.")
-    x = x.float()
+    x = _whole(x, f"{what}: x") if tokens else as_numbers(x)
     if not torch.isfinite(x).all():
         row = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).nonzero()[0])
         raise UserError(f"{what}: x has NaN or infinity, first in row {row}. Clean or impute it first.")
-    if classes is not None:
-        if y.dim() != 1 or (y.is_floating_point() and not torch.equal(y, y.round())):
-            raise UserError(f"{what}: y must be whole-number labels of shape (n,). Got {y.dtype} {tuple(y.shape)}.")
-        y = y.long()
-        if int(y.min()) < 0 or int(y.max()) >= classes:
-            raise UserError(
-                f"{what}: labels must be in 0..{classes - 1} for {classes} classes. "
-                f"Got {int(y.min())}..{int(y.max())} instead."
-            )
-    elif y.is_floating_point() and not torch.isfinite(y).all():
+    if y.is_floating_point() and not torch.isfinite(y).all():
         raise UserError(f"{what}: y has NaN or infinity. Clean or impute it first.")
     return Examples(x, y)
 
 
-def as_inputs(value: Any, what: str, shape: torch.Size) -> Tensor:
-    """Check and convert inputs to predict: (n, ...) numbers, as many a row as `shape` has."""
-    x = _tensor(value, what).float()
+def as_inputs(value: Any, what: str, shape: torch.Size, tokens: bool = False) -> Tensor:
+    """Check and convert inputs to predict.
+
+    Args:
+        value: (n, ...) numbers, as many a row as `shape` has.
+        what: its name in messages.
+        shape: of one input.
+        tokens: they are token ids, and stay whole numbers (int64).
+    """
+    x = _tensor(value, what)
+    x = _whole(x, what) if tokens else as_numbers(x)
     if x.dim() < 2 or len(x) == 0 or x[0].numel() != shape.numel():
         raise UserError(f"{what} must be (n, ...) with {shape.numel()} numbers a row. Got {tuple(x.shape)}.")
     if not torch.isfinite(x).all():
@@ -97,11 +109,45 @@ def as_inputs(value: Any, what: str, shape: torch.Size) -> Tensor:
     return x.reshape(len(x), *shape)
 
 
+def as_numbers(x: Tensor) -> Tensor:
+    """Inputs as float32. Bytes are taken for images, and said to be: a factor of 255 must never come in silently."""
+    if x.dtype != torch.uint8:
+        return x.float()
+    warnings.warn("Inputs of bytes (uint8) are divided by 255, as images are. Give floats to keep them.", stacklevel=3)
+    return x.float() / 255.0
+
+
+def _pair(item: Any, what: str) -> tuple[Any, ...]:
+    if isinstance(item, Mapping):
+        names = ", ".join(map(repr, item))
+        raise UserError(f"{what} must have items that are pairs (x, y). Got a mapping with {names} instead.")
+    pair = tuple(item)[:2]
+    _refuse_several(pair[0], what)
+    return pair
+
+
+def _refuse_several(x: Any, what: str, y: Tensor | None = None) -> None:
+    """Refuse an x of several parts, as a module with several inputs would take them."""
+    parts = isinstance(x, tuple) and all(isinstance(part, Tensor | np.ndarray) and part.ndim for part in x)
+    rows = y is not None and y.dim() > 0 and parts and len(x) == len(y)  # a tuple of rows is one array
+    if isinstance(x, Mapping) or (parts and not rows):
+        raise UserError(
+            f"{what}: x must be one array or tensor. Got a {type(x).__name__} of {len(x)} instead. A module with "
+            "several inputs must take them as one tensor, and part it itself."
+        )
+
+
+def _whole(x: Tensor, what: str) -> Tensor:
+    if x.is_floating_point() and not (torch.isfinite(x).all() and torch.equal(x, x.round())):
+        raise UserError(f"{what} must be token ids, which are whole numbers. Got {x.dtype} with others instead.")
+    return x.long()
+
+
 def _tensor(value: Any, what: str) -> Tensor:
     try:
-        found = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach()
-        if found.is_complex():
+        tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach()
+        if tensor.is_complex():
             raise TypeError("complex numbers")
-        return found
+        return tensor
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{what} must be numbers in an array or a tensor: {error}.") from error

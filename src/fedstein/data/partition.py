@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedstein.errors import UserError
+from fedstein.registry import Registry
 
-__all__ = ["class_pairs", "dirichlet", "from_indices", "iid"]
+if TYPE_CHECKING:
+    from fedstein.data.settings import DataConfig
+
+__all__ = ["PARTITIONERS", "Partitioner", "class_pairs", "dirichlet", "from_indices", "iid"]
 
 # The pair (2, 9) asks to be forgotten in the letter's study; nobody else holds those labels.
 LETTER_PAIRS = ((0, 1), (2, 9), (3, 4), (5, 6), (7, 8))
@@ -45,7 +52,7 @@ def class_pairs(labels: Tensor, agents: int, examples: int | None, generator: to
             f"the number of pairs. Got {agents} instead."
         )
     holders = agents // len(pairs)
-    found: list[Tensor] = []
+    holdings: list[Tensor] = []
     for pair in pairs:
         orders = []
         for label in pair:
@@ -59,8 +66,8 @@ def class_pairs(labels: Tensor, agents: int, examples: int | None, generator: to
                 f"with {holders} agents on classes {pair}. Got {wanted} instead."
             )
         half = wanted // 2
-        found += [torch.cat([order[i * half : (i + 1) * half] for order in orders]) for i in range(holders)]
-    return found
+        holdings += [torch.cat([order[i * half : (i + 1) * half] for order in orders]) for i in range(holders)]
+    return holdings
 
 
 def dirichlet(
@@ -75,26 +82,26 @@ def dirichlet(
         raise UserError(f"The 'data.agents' must be at most the {len(labels)} training examples. Got {agents} instead.")
     seed = int(torch.randint(2**62, (1,), generator=generator))
     random = np.random.default_rng(seed)
-    holdings: list[list[Tensor]] = [[] for _ in range(agents)]
+    pieces: list[list[Tensor]] = [[] for _ in range(agents)]
     for label in torch.unique(labels):
         members = (labels == label).nonzero()[:, 0]
         members = members[torch.randperm(len(members), generator=generator)]
         shares = random.dirichlet([concentration] * agents).cumsum()
         cuts = np.concatenate([[0], (shares[:-1] * len(members)).round().astype(int), [len(members)]])
         for agent, (start, end) in enumerate(pairwise(cuts)):
-            holdings[agent].append(members[start:end])
-    found = [torch.cat(parts) for parts in holdings]
+            pieces[agent].append(members[start:end])
+    parts = [torch.cat(own) for own in pieces]
     for agent in range(agents):
-        if len(found[agent]) == 0:
-            richest = max(range(agents), key=lambda other: len(found[other]))
-            found[agent], found[richest] = found[richest][-1:], found[richest][:-1]
-    found = [part[torch.randperm(len(part), generator=generator)] for part in found]
-    return found if examples is None else [part[:examples] for part in found]
+        if len(parts[agent]) == 0:
+            richest = max(range(agents), key=lambda other: len(parts[other]))
+            parts[agent], parts[richest] = parts[richest][-1:], parts[richest][:-1]
+    parts = [part[torch.randperm(len(part), generator=generator)] for part in parts]
+    return parts if examples is None else [part[:examples] for part in parts]
 
 
 def from_indices(labels: Tensor, indices: Sequence[Sequence[int]]) -> list[Tensor]:
     """Explicit lists, one an agent. An index may occur once only."""
-    found, seen = [], torch.zeros(len(labels), dtype=torch.bool)
+    parts, seen = [], torch.zeros(len(labels), dtype=torch.bool)
     for agent, part in enumerate(indices):
         if len(part) == 0:
             raise UserError(f"The 'data.indices' of agent {agent} must not be empty: leave the agent out instead.")
@@ -107,5 +114,56 @@ def from_indices(labels: Tensor, indices: Sequence[Sequence[int]]) -> list[Tenso
         if seen[own].any() or len(torch.unique(own)) != len(own):
             raise UserError(f"The 'data.indices' of agent {agent} name an example twice, or one of another agent.")
         seen[own] = True
-        found.append(own)
-    return found
+        parts.append(own)
+    return parts
+
+
+class Partitioner(Protocol):
+    """Says who holds which of the training examples."""
+
+    def __call__(self, labels: Tensor, data: DataConfig, generator: torch.Generator) -> list[Tensor]:
+        """The indices of each agent's examples.
+
+        Args:
+            labels: (n,) of all training examples.
+            data: the settings, `agents` and `examples` among them.
+            generator: of every draw; it begins at the same place for the same seed.
+
+        Returns:
+            One tensor of int64 indices for each of `data.agents` agents. No index twice, nobody with none.
+        """
+        ...
+
+
+def _iid(labels: Tensor, data: DataConfig, generator: torch.Generator) -> list[Tensor]:
+    return iid(labels, data.agents, data.examples, generator)
+
+
+def _class_pairs(labels: Tensor, data: DataConfig, generator: torch.Generator) -> list[Tensor]:
+    return class_pairs(labels, data.agents, data.examples, generator)
+
+
+def _dirichlet(labels: Tensor, data: DataConfig, generator: torch.Generator) -> list[Tensor]:
+    return dirichlet(labels, data.agents, data.examples, data.concentration, generator)
+
+
+def _indices(labels: Tensor, data: DataConfig, generator: torch.Generator) -> list[Tensor]:
+    if data.indices is None:
+        raise UserError("The 'data.indices' must name a JSON file when data.partition is 'indices'. Got nothing.")
+    try:
+        lists = json.loads(Path(data.indices).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"Cannot read 'data.indices' {data.indices} as JSON: {error}.") from error
+    whole = isinstance(lists, list) and all(
+        isinstance(part, list) and all(type(i) is int and abs(i) < 2**62 for i in part) for part in lists
+    )
+    if not whole or len(lists) != data.agents:
+        raise UserError(f"The file {data.indices} must be {data.agents} lists of whole numbers, one for each agent.")
+    return from_indices(labels, lists)
+
+
+PARTITIONERS: Registry[Partitioner] = Registry(
+    "partitioner",
+    "who holds which examples (data.partition)",
+    {"iid": _iid, "class-pairs": _class_pairs, "dirichlet": _dirichlet, "indices": _indices},
+)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
-from fedstein.engines.agent import Waiting, answer, settle
-from fedstein.engines.messages import Answer, Applied, Order
+from fedstein.data import Holdings
 from fedstein.methods import Memory
-from fedstein.problem import Problem
+from fedstein.models import Task
+from fedstein.protocol.agent import Waiting, answer, settle
+from fedstein.protocol.messages import Answer, Order, Outcome
 
 __all__ = ["Local"]
 
@@ -18,9 +19,9 @@ class Local:
 
     agents_remember = False
 
-    def __init__(self, problem: Problem, central: bool = False) -> None:
-        self._problem = problem
-        self._agents = [problem.pooled()] if central else problem.agents
+    def __init__(self, task: Task, holdings: Holdings, central: bool = False) -> None:
+        self._task = task
+        self._agents = [holdings.pooled()] if central else holdings.agents
         self._orders: deque[Order] = deque()
         self._waiting: dict[int, Waiting] = {}
         self._kept: dict[int, Memory] = {}
@@ -38,16 +39,14 @@ class Local:
         if not self._orders:
             return ()
         order = self._orders.popleft()
-        found, self._waiting[order.agent] = answer(
-            order, self._problem.model, self._problem.prior, self._agents[order.agent]
-        )
-        return (found,)
+        reply, self._waiting[order.agent] = answer(order, self._task, self._agents[order.agent])
+        return (reply,)
 
-    def settle(self, agent: int, applied: Applied | None) -> None:
+    def settle(self, agent: int, outcome: Outcome | None) -> None:
         """At once."""
-        self._kept[agent] = settle(self._waiting.pop(agent), applied)
+        self._kept[agent] = settle(self._waiting.pop(agent), outcome)
 
-    def kept(self) -> Mapping[int, Memory]:
+    def remembered(self) -> Mapping[int, Memory]:
         """Of all agents of the round."""
         kept, self._kept = self._kept, {}
         return kept

@@ -10,24 +10,29 @@ from fedstein.inference.densities import (
 )
 from fedstein.inference.kernels import (
     IMQ,
+    KERNELS,
     RBF,
     Kernel,
+    KernelMaker,
     NoKernel,
     SmoothedDensity,
     median_bandwidth,
     squared_distances,
 )
-from fedstein.inference.steps import AdaGrad, EmaAdaGrad, Gradient, StepRule, step_rule
+from fedstein.inference.steps import STEP_RULES, AdaGrad, EmaAdaGrad, Gradient, StepRule, step_rule
 from fedstein.inference.svgd import direction, svgd
 
 __all__ = [
     "IMQ",
+    "KERNELS",
     "RBF",
+    "STEP_RULES",
     "AdaGrad",
     "EmaAdaGrad",
     "GaussianPrior",
     "Gradient",
     "Kernel",
+    "KernelMaker",
     "NoKernel",
     "Prior",
     "SmoothedDensity",

@@ -16,7 +16,19 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["IMQ", "RBF", "Kernel", "NoKernel", "SmoothedDensity", "median_bandwidth", "squared_distances"]
+from fedstein.registry import Registry
+
+__all__ = [
+    "IMQ",
+    "KERNELS",
+    "RBF",
+    "Kernel",
+    "KernelMaker",
+    "NoKernel",
+    "SmoothedDensity",
+    "median_bandwidth",
+    "squared_distances",
+]
 
 
 def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
@@ -141,3 +153,39 @@ class SmoothedDensity:
         n = len(particles)
         weights = kde_weights(particles, None, self.bandwidth, self.floor)
         return torch.eye(n, dtype=particles.dtype) * n, weights.mul_(-n / self.bandwidth)
+
+
+class KernelMaker(Protocol):
+    """Makes the kernel of a visit from the settings of a method."""
+
+    def __call__(self, bandwidth: float | None, width: float) -> Kernel:
+        """A kernel.
+
+        Args:
+            bandwidth: `method.kernel_bandwidth`; the kernel's own rule if None.
+            width: `method.kde_bandwidth`, lambda of every KDE.
+        """
+        ...
+
+
+def _rbf(bandwidth: float | None, width: float) -> Kernel:
+    return RBF(bandwidth)
+
+
+def _imq(bandwidth: float | None, width: float) -> Kernel:
+    return IMQ(bandwidth)
+
+
+def _density(bandwidth: float | None, width: float) -> Kernel:
+    return SmoothedDensity(width)
+
+
+def _none(bandwidth: float | None, width: float) -> Kernel:
+    return NoKernel()
+
+
+KERNELS: Registry[KernelMaker] = Registry(
+    "kernel",
+    "how particles repel each other in SVGD (method.kernel)",
+    {"rbf": _rbf, "imq": _imq, "density": _density, "none": _none},
+)

@@ -17,6 +17,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedstein.registry import Registry
+
 __all__ = ["STEP_RULES", "AdaGrad", "EmaAdaGrad", "Gradient", "StepRule", "step_rule"]
 
 Mover = Callable[[Tensor, Tensor], None]
@@ -78,11 +80,11 @@ def _adaptive(size: float, keep: float, take: float) -> Mover:
     return move
 
 
-STEP_RULES: dict[str, type[Gradient] | type[AdaGrad] | type[EmaAdaGrad]] = {
-    "ema-adagrad": EmaAdaGrad,
-    "adagrad": AdaGrad,
-    "gradient": Gradient,
-}
+STEP_RULES: Registry[Callable[[float], StepRule]] = Registry(
+    "step rule",
+    "how far particles go along a direction (method.step); made with method.step_size",
+    {"ema-adagrad": EmaAdaGrad, "adagrad": AdaGrad, "gradient": Gradient},
+)
 
 
 def step_rule(name: str, size: float) -> StepRule:

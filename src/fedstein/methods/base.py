@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
+from fedstein.checked import Checked
 from fedstein.data import Examples
-from fedstein.inference import Prior, StepRule, step_rule
-from fedstein.models import ParticleModel
+from fedstein.errors import UserError
+from fedstein.inference import STEP_RULES, Prior, StepRule, step_rule
+from fedstein.models import ParticleModel, Task
 
 __all__ = ["BayesianMethod", "Likelihood", "Memory", "Method", "StepName", "Visit", "minibatches"]
 
@@ -31,7 +33,7 @@ Memory = dict[str, Tensor]
 """What an agent keeps between visits. All of it is derived from its data: erasing an agent deletes it."""
 
 Likelihood = Literal["mean", "sum"]
-StepName = Literal["gradient", "ema-adagrad", "adagrad"]
+StepName = Annotated[str, AfterValidator(STEP_RULES.check)]
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,12 @@ class Visit:
     stream: Callable[[str], torch.Generator]  # by purpose
 
 
-class Method(BaseModel):
+class Method(Checked):
     """The settings every method has, checked when it is made.
 
     A subclass adds its own and says what a visit is. `central` methods get all data as one agent.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     name: ClassVar[str]
     summary: ClassVar[str]
     central: ClassVar[bool] = False
@@ -69,16 +70,44 @@ class Method(BaseModel):
     def check(self, prior: Prior) -> None:
         """Refuse a problem that the settings do not fit, before any work is done."""
 
-    def start(self, model: ParticleModel, prior: Prior, init: str, generator: torch.Generator) -> Tensor:
-        """The first particles: draws of the prior, or of the usual starting weights of a network."""
-        if init == "prior":
-            return prior.draw((self.particles, model.dim), generator)
-        return model.draw(self.particles, generator)
+    def start(self, task: Task, generator: torch.Generator) -> Tensor:
+        """The first particles: draws of the prior, the usual starting weights of a network, or around given values."""
+        if task.init == "prior":
+            return task.prior.draw((self.particles, task.model.dim), generator)
+        if task.init == "module" and task.start is not None:
+            return task.start + task.spread * torch.randn(self.particles, task.model.dim, generator=generator)
+        return task.model.draw(self.particles, generator)
 
     @property
     def remembers(self) -> bool:
         """Whether an agent that has lost its memory would count its data wrongly."""
         return False
+
+    @property
+    def forgets_by(self) -> tuple[str, ...]:
+        """The ways in which a model that was trained with it can be made to forget; retraining always can."""
+        return ()
+
+    @property
+    def can_be_taken_back(self) -> bool:
+        """Whether what an agent has contributed can be taken back; then the five methods below work."""
+        return False
+
+    def contribution(self, memory: Memory) -> Memory:
+        """What of an agent's memory is its contribution to the model."""
+        return {}
+
+    def contribution_size(self, memory: Memory) -> float | None:
+        """How much there is to take back; None if there is nothing."""
+        return None
+
+    def portion(self, total: Tensor, parts: int, prior: Prior) -> Tensor:
+        """One of so many equal parts of a displacement, as an agent that stays takes it over."""
+        raise UserError(f"What an agent contributes to a run of {self.name} cannot be handed over.")
+
+    def take_over(self, memory: Memory, portion: Tensor) -> Memory:
+        """The memory of an agent that stays, with a portion of what one that leaves had moved."""
+        raise UserError(f"What an agent contributes to a run of {self.name} cannot be handed over.")
 
     def inherit(self, memory: Memory) -> Memory:
         """What an agent begins with when it has worked with another method on the same model before."""

@@ -8,52 +8,22 @@ moves the particles by L steps of SVGD towards the tilted distribution (equation
 .. math:: \tilde p_k(\theta) \propto \frac{q(\theta)}{t_k(\theta)} \exp\Big(-\frac1\alpha s L_k(\theta)\Big)
 
 with s = 1 (`likelihood = "mean"`) or N_k ("sum"). In the very first round q is the prior itself (flat, kde).
-
-The agent's factor t_k is one of
-
-- ``flat``: t_k = 1 always. Every visit counts the data again; the letter's experiments come close to this.
-- ``kde``: the KDE of the agent's local particles, distilled after the visit towards
-  :math:`t_k\, q_\mathrm{new} / q_\mathrm{old}`. Right in a few dimensions, meaningless in many.
-- ``linear``: :math:`\log t_k(\theta) = g_{k,n} \cdot \theta` near particle n. The visit then is, for each particle
-  alone, :math:`-\frac\rho2 \|\theta - \theta_n\|^2 - g_{k,n} \cdot \theta - \frac s\alpha L_k(\theta)`, and the
-  site collects :math:`g_{k,n} \leftarrow g_{k,n} + \delta\, (\theta_\mathrm{new} - \theta_\mathrm{old})`, with
-  the stiffness rho of the pull and the precision delta of the prior. Fixed point:
-  :math:`\delta (\theta_n - \theta_n^0) + \frac s\alpha \sum_k \nabla L_k(\theta_n) = 0`, whatever rho is.
-
-Deviations from the letter: the distillation uses the flow of `SmoothedDensity` and a small floor under the
-densities, because with SVGD the KDE errors add up until the particles leave the posterior (docs/ideas.md).
+What the agent's factor t_k is, and where it deviates from the letter: `methods/factors/`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from torch import Tensor
 
-from fedstein.errors import UserError
-from fedstein.inference import (
-    IMQ,
-    RBF,
-    GaussianPrior,
-    Gradient,
-    Kernel,
-    NoKernel,
-    Prior,
-    SmoothedDensity,
-    add_log_kde_score,
-    svgd,
-)
+from fedstein.inference import KERNELS, Kernel, Prior, svgd
 from fedstein.methods.base import BayesianMethod, Memory, StepName, Visit
+from fedstein.methods.factors import FACTORS, Factor
 
 __all__ = ["DSVGD"]
-
-
-_FITTING: dict[str, dict[str, Any]] = {
-    "kde": {"kernel": "density", "step": "gradient", "step_size": 0.05},
-    "linear": {"kernel": "none", "step": "gradient", "step_size": 0.1},
-}
 
 
 class DSVGD(BayesianMethod):
@@ -62,8 +32,8 @@ class DSVGD(BayesianMethod):
     name: ClassVar[str] = "dsvgd"
     summary: ClassVar[str] = "distributed SVGD (the letter), with flat, kde or linear agent factors"
 
-    factor: Literal["flat", "kde", "linear"] = Field("flat", description="the agent's factor t_k")
-    kernel: Literal["rbf", "imq", "density", "none"] = Field(
+    factor: Annotated[str, AfterValidator(FACTORS.check)] = Field("flat", description="the agent's factor t_k")
+    kernel: Annotated[str, AfterValidator(KERNELS.check)] = Field(
         "rbf", description="kernel of SVGD; if left out, rbf (flat), density (kde) or none (linear)"
     )
     step: StepName = Field("ema-adagrad", description="step rule; if left out, gradient with factor kde or linear")
@@ -87,38 +57,62 @@ class DSVGD(BayesianMethod):
     @classmethod
     def _fit_the_factor(cls, given: Any) -> Any:
         """What was left out is filled in to suit the factor."""
-        if isinstance(given, dict) and str(given.get("factor")) in _FITTING:
-            fitting = _FITTING[given["factor"]]
-            if given.get("step", "gradient") != "gradient":
-                fitting = {"kernel": fitting["kernel"]}
-            return fitting | given
+        if isinstance(given, dict) and (name := given.get("factor")) in FACTORS:
+            fitting = FACTORS[str(name)].fitting
+            if given.get("step", "gradient") != "gradient":  # the size is that of another rule
+                fitting = {key: value for key, value in fitting.items() if key not in ("step", "step_size")}
+            return {**fitting, **given}
         return given
 
     @model_validator(mode="after")
-    def _linear_is_alone(self) -> Self:
-        if self.factor == "linear" and self.kernel != "none":
+    def _alone_with_its_target(self) -> Self:
+        if self.contributes.can_be_taken_back and self.kernel != "none":
             raise ValueError(
-                "kernel must be 'none' with factor 'linear': each particle has a target of its own, "
+                f"kernel must be 'none' with factor '{self.factor}': each particle has a target of its own, "
                 f"so a kernel that mixes them has no meaning. Got '{self.kernel}' instead."
             )
         return self
 
     @property
+    def contributes(self) -> Factor:
+        """The factor itself."""
+        return FACTORS[self.factor]
+
+    @property
     def remembers(self) -> bool:
         """Without its factor, an agent would count its data a second time."""
-        return self.factor != "flat"
+        return bool(self.contributes.keeps)
+
+    @property
+    def forgets_by(self) -> tuple[str, ...]:
+        """By Forget-SVGD; by taking back what its factor remembers, if it can."""
+        return ("take-back", "forget-svgd") if self.can_be_taken_back else ("forget-svgd",)
+
+    @property
+    def can_be_taken_back(self) -> bool:
+        """As its factor can."""
+        return self.contributes.can_be_taken_back
+
+    def contribution(self, memory: Memory) -> Memory:
+        """What its factor remembers."""
+        return self.contributes.own(memory)
+
+    def contribution_size(self, memory: Memory) -> float | None:
+        """As its factor measures it."""
+        return self.contributes.size(memory)
+
+    def portion(self, total: Tensor, parts: int, prior: Prior) -> Tensor:
+        """As its factor remembers it."""
+        return self.contributes.portion(total, parts, prior)
+
+    def take_over(self, memory: Memory, portion: Tensor) -> Memory:
+        """Into its factor."""
+        return self.contributes.take_over(memory, portion)
 
     def check(self, prior: Prior) -> None:
-        """Factor linear needs the prior's precision, and a pull at least as stiff."""
-        if self.factor != "linear":
-            return
-        if not isinstance(prior, GaussianPrior):
-            raise UserError("The factor 'linear' needs a Gaussian prior: its precision is part of the site.")
-        if prior.precision > self.stiffness:
-            raise UserError(
-                f"The 'method.stiffness' must be at least the prior's precision 1/std^2 = {prior.precision:g}. "
-                f"Got {self.stiffness:g} instead."
-            )
+        """Whatever the factor needs."""
+        self.make_kernel()  # one from outside that cannot be loaded says so now
+        self.contributes.check(self, prior)
 
     def visit(self, visit: Visit) -> Tensor:
         """L local steps towards the tilted distribution (equations 5 to 7)."""
@@ -129,59 +123,18 @@ class DSVGD(BayesianMethod):
         def score(particles: Tensor, step: int) -> Tensor:
             x, y = next(batches)
             gradient = visit.model.loss_gradient(particles, x, y, scale=-weight, out=buffer)
-            return self._add_cavity_score(gradient, particles, visit)
+            return self.contributes.add_cavity_score(gradient, particles, visit, self)
 
-        return svgd(visit.particles, score, self._kernel(), self.rule(weight), self.local_steps)
+        return svgd(visit.particles, score, self.make_kernel(), self.rule(weight), self.local_steps)
 
     def settle(self, visit: Visit, applied: Tensor) -> Memory:
         """Bring the factor t_k up to date with what was applied."""
-        if self.factor == "linear":
-            assert isinstance(visit.prior, GaussianPrior)
-            change = applied * visit.prior.precision
-            return {"site": visit.memory["site"] + change if visit.memory else change}
-        if self.factor == "kde":
-            return {"local_particles": self._distil(visit, visit.particles + applied)}
-        return {}
+        return self.contributes.settle(visit, applied, self)
 
-    def _kernel(self) -> Kernel:
-        if self.kernel == "rbf":
-            return RBF(self.kernel_bandwidth)
-        if self.kernel == "imq":
-            return IMQ(self.kernel_bandwidth)
-        return SmoothedDensity(self.kde_bandwidth) if self.kernel == "density" else NoKernel()
+    def make_kernel(self) -> Kernel:
+        """The kernel of a visit."""
+        return KERNELS[self.kernel](self.kernel_bandwidth, self.kde_bandwidth)
 
-    def _add_cavity_score(self, to: Tensor, particles: Tensor, visit: Visit) -> Tensor:
-        """`to` += the score of q / t_k."""
-        if self.factor == "linear":
-            to.sub_(particles, alpha=self.stiffness).add_(visit.particles, alpha=self.stiffness)
-            return to.sub_(visit.memory["site"]) if visit.memory else to
-        self._add_q_score(to, particles, visit)
-        if visit.memory:
-            local = visit.memory["local_particles"]
-            add_log_kde_score(to, particles, local, self.kde_bandwidth, sign=-1.0, floor=self.kde_floor)
-        return to
-
-    def _add_q_score(self, to: Tensor, at: Tensor, visit: Visit, sign: float = 1.0) -> Tensor:
-        """`to` += sign * the score of q as downloaded: the prior itself on the first visit of all."""
-        if visit.round == 0:
-            return to.add_(visit.prior.score(at), alpha=sign)
-        floor = self.kde_floor if self.factor == "kde" else 0.0
-        return add_log_kde_score(to, at, visit.particles, self.kde_bandwidth, sign, floor)
-
-    def _distil(self, visit: Visit, new: Tensor) -> Tensor:
-        """Local particles whose KDE is t_k q_new / q_old."""
-        old = visit.memory.get("local_particles")
-
-        def score(particles: Tensor, step: int) -> Tensor:
-            found = torch.zeros_like(particles)
-            add_log_kde_score(found, particles, new, self.kde_bandwidth, floor=self.kde_floor)
-            self._add_q_score(found, particles, visit, sign=-1.0)
-            if old is not None:
-                add_log_kde_score(found, particles, old, self.kde_bandwidth, floor=self.kde_floor)
-            return found
-
-        start = new if old is None else old
-        rule = Gradient(self.distil_step_size)
-        # The same floor on both sides: where q has not changed, nothing moves.
-        flow = SmoothedDensity(self.kde_bandwidth, self.kde_floor)
-        return svgd(start, score, flow, rule, self.distil_steps)
+    def q_is_the_prior(self, visit: Visit) -> bool:
+        """On the first visit of all q is known exactly, and its draws need no KDE."""
+        return visit.round == 0

@@ -7,13 +7,13 @@ Liu and Wang (2016). The target is the generalised posterior of equations (3) an
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from fedstein.inference import IMQ, RBF, svgd
+from fedstein.inference import KERNELS, svgd
 from fedstein.methods.base import BayesianMethod, Visit
 
 __all__ = ["CentralSVGD"]
@@ -26,10 +26,11 @@ class CentralSVGD(BayesianMethod):
     summary: ClassVar[str] = "SVGD on all data in one place: what federation costs"
     central: ClassVar[bool] = True
 
-    kernel: Literal["rbf", "imq"] = Field("rbf", description="kernel of SVGD")
+    kernel: Annotated[str, AfterValidator(KERNELS.check)] = Field("rbf", description="kernel of SVGD")
     kernel_bandwidth: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="h; the median rule if left out"
     )
+    kde_bandwidth: float = Field(0.55, gt=0, allow_inf_nan=False, description="lambda of the kernel 'density'")
 
     def data_weight(self, visit: Visit) -> float:
         """Of the mean loss over all examples."""
@@ -40,7 +41,7 @@ class CentralSVGD(BayesianMethod):
         weight = self.data_weight(visit)
         batches = self.minibatches(visit)
         buffer = torch.empty_like(visit.particles)
-        kernel = (RBF if self.kernel == "rbf" else IMQ)(self.kernel_bandwidth)
+        kernel = KERNELS[self.kernel](self.kernel_bandwidth, self.kde_bandwidth)
 
         def score(particles: Tensor, step: int) -> Tensor:
             x, y = next(batches)

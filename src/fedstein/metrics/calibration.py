@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedstein.extras import needs_extra
 from fedstein.metrics.classification import nll
 
 __all__ = ["Reliability", "adaptive_ece", "ece", "ece_floor", "fit_scaling", "mce", "reliability", "scaled"]
@@ -106,7 +107,8 @@ def scaled(probabilities: Tensor, scale: float) -> Tensor:
 
 def fit_scaling(probabilities: Tensor, labels: Tensor) -> float:
     """The scale with the smallest NLL on held-out examples."""
-    from scipy.optimize import minimize_scalar
+    with needs_extra("report", "Fitted scales"):
+        from scipy.optimize import minimize_scalar
 
     def loss(log_scale: float) -> float:
         return nll(scaled(probabilities, math.exp(log_scale)), labels)

@@ -5,17 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedstein.metrics.uncertainty import ood_auroc
+from fedstein.metrics.uncertainty import kl, ood_auroc
 
 __all__ = ["js", "kl", "likelihood_ratio", "membership_auc", "true_positives", "true_probability"]
-
-_LEAST = 1e-12
-
-
-def kl(p: Tensor, q: Tensor) -> Tensor:
-    """(n,) KL(p || q) of predictions (n, classes), in nats; probabilities below 1e-12 count as that."""
-    a, b = p.double().clamp_min(_LEAST), q.double().clamp_min(_LEAST)
-    return (a * (a.log() - b.log())).sum(1).clamp_min(0.0)
 
 
 def js(p: Tensor, q: Tensor) -> Tensor:
@@ -52,12 +44,12 @@ def likelihood_ratio(score: Tensor, shadows: Tensor, inside: Tensor) -> Tensor:
         (n,) log p(score | trained with it) - log p(score | not), with normal distributions: a mean for each example,
         one variance for all (there are few shadow models).
     """
-    found = []
+    log_likelihoods = []
     for here in (inside, ~inside):
         weight = here.double()
         count = weight.sum(0).clamp_min(1.0)
         mean = (shadows * weight).sum(0) / count
         spread = (((shadows - mean) ** 2 * weight).sum() / (weight.sum() - shadows.shape[1]).clamp_min(1.0)).sqrt()
         spread = spread.clamp_min(1e-6)
-        found.append(-0.5 * ((score - mean) / spread) ** 2 - spread.log())
-    return found[0] - found[1]
+        log_likelihoods.append(-0.5 * ((score - mean) / spread) ** 2 - spread.log())
+    return log_likelihoods[0] - log_likelihoods[1]

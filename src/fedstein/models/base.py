@@ -1,4 +1,4 @@
-"""What a method may ask of a model: a loss over N particles at once, its gradient, predictions."""
+"""What a method may ask of a model: a loss over N particles at once, its gradient, its outputs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from fedstein.likelihoods import Likelihood
 
 __all__ = ["ParticleModel"]
 
@@ -18,6 +20,7 @@ class ParticleModel(Protocol):
     """
 
     dim: int
+    likelihood: Likelihood  # what the outputs say of a target: the loss is its
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, dim) starting particles: weights N(0, 1/(fan_in + 1)), biases 0."""
@@ -33,6 +36,6 @@ class ParticleModel(Protocol):
         """(N, dim): `scale` times the gradients of the mean loss; written into `out` if given."""
         ...
 
-    def log_probabilities(self, particles: Tensor, x: Tensor) -> Tensor:
-        """(N, B, classes) log-probabilities of each particle."""
+    def outputs(self, particles: Tensor, x: Tensor) -> Tensor:
+        """(N, B, ...) what each particle's network gives."""
         ...

@@ -1,8 +1,9 @@
-"""The fast path: a stack of dense layers with cross-entropy, all particles in one product.
+"""The fast path: a stack of dense layers, all particles in one product.
 
 Activations are kept as (N, features, B). The first layer of all N particles is then one matrix product
 with the batch, which they share, and so is its gradient; deeper layers are batched products. Nothing is
-recorded for autograd: the backward pass is written out.
+recorded for autograd: the backward pass is written out, but for what a likelihood other than the softmax does with the
+outputs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedstein.errors import UserError
+from fedstein.likelihoods import Categorical, Likelihood
 
 __all__ = ["Activation", "DenseStack", "Precision", "has_bf16_units"]
 
@@ -33,25 +35,35 @@ def has_bf16_units() -> bool:
 
 
 class DenseStack:
-    """Dense layers of the given sizes, softmax at the end: an MLP, or logistic regression with no hidden layer.
+    """Dense layers of the given sizes: an MLP, or a linear model with no hidden layer.
 
     The flat layout is that of ``nn.Sequential(nn.Linear(...), activation, nn.Linear(...), ...)``.
 
     Args:
-        sizes: inputs, hidden layers, classes; at least two numbers.
+        sizes: inputs, hidden layers, outputs; at least two numbers.
         activation: between the layers.
         precision: "bf16" rounds the operands of the wide products to bfloat16, where the CPU has units for
             them. Elsewhere that would be much slower, so they stay float32, with a warning.
+        likelihood: of the targets, given the outputs.
 
     >>> DenseStack([784, 100, 10]).dim
     79510
     """
 
-    def __init__(self, sizes: Sequence[int], activation: Activation = "relu", precision: Precision = "float32") -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        activation: Activation = "relu",
+        precision: Precision = "float32",
+        likelihood: Likelihood = Categorical(),  # noqa: B008  (frozen)
+    ) -> None:
         if len(sizes) < 2 or min(sizes) < 1:
             raise UserError(f"The 'sizes' of DenseStack must be two or more numbers >= 1. Got {list(sizes)} instead.")
         self.sizes = tuple(sizes)
         self.activation = activation
+        self.likelihood = likelihood
+        # The softmax of plain cross-entropy is written out; whatever else there may be goes by its losses.
+        self._softmax = isinstance(likelihood, Categorical) and likelihood.class_weights is None
         self._bf16 = precision == "bf16" and has_bf16_units()
         if precision == "bf16" and not self._bf16:
             warnings.warn("This CPU has no bf16 matrix units: products stay float32.", stacklevel=2)
@@ -73,15 +85,16 @@ class DenseStack:
         return particles
 
     def loss(self, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """(N,) mean cross-entropies."""
+        """(N,) mean losses."""
         logits = self._forward(particles, x.reshape(len(x), -1))[-1]
+        if not self._softmax:
+            return self._losses(logits.transpose(1, 2), y).mean(1)
         wanted = y.expand(len(particles), 1, -1)
         return (logits.logsumexp(1) - logits.gather(1, wanted)[:, 0]).mean(1)
 
-    def log_probabilities(self, particles: Tensor, x: Tensor) -> Tensor:
-        """(N, B, classes)."""
-        logits = self._forward(particles, x.reshape(len(x), -1))[-1]
-        return logits.log_softmax(1).transpose(1, 2)
+    def outputs(self, particles: Tensor, x: Tensor) -> Tensor:
+        """(N, B, outputs)."""
+        return self._forward(particles, x.reshape(len(x), -1))[-1].transpose(1, 2)
 
     def features(self, particle: Tensor, x: Tensor) -> Tensor:
         """(B, width) activations before the last layer, of one particle (dim,)."""
@@ -90,26 +103,29 @@ class DenseStack:
     def loss_gradient(
         self, particles: Tensor, x: Tensor, y: Tensor, scale: float = 1.0, out: Tensor | None = None
     ) -> Tensor:
-        """(N, dim): `scale` times the gradients of the mean cross-entropy."""
+        """(N, dim): `scale` times the gradients of the mean loss."""
         x = x.reshape(len(x), -1)
         n, batch = len(particles), len(x)
         gradient = torch.empty_like(particles) if out is None else out
         activations = self._forward(particles, x)
-        # d loss / d logits = (softmax - one-hot) / B, times scale
-        delta = activations.pop().softmax(1)
-        delta.scatter_add_(1, y.expand(n, 1, -1), delta.new_full((n, 1, 1), -1.0).expand(n, 1, batch))
+        outputs = activations.pop()
+        if self._softmax:  # d loss / d logits = (softmax - one-hot) / B, times scale
+            delta = outputs.softmax(1)
+            delta.scatter_add_(1, y.expand(n, 1, -1), delta.new_full((n, 1, 1), -1.0).expand(n, 1, batch))
+        else:
+            delta = self._slope(outputs.transpose(1, 2), y).transpose(1, 2).contiguous()
         delta.mul_(scale / batch)
         for layer in reversed(range(len(self._slices))):
-            inputs, outputs = self.sizes[layer], self.sizes[layer + 1]
+            below_width, width = self.sizes[layer], self.sizes[layer + 1]
             start, bias, end = self._slices[layer]
             torch.sum(delta, 2, out=gradient[:, bias:end])
             if layer == 0:
-                product = self._first_gradient(delta.reshape(n * outputs, batch), x)
+                product = self._first_gradient(delta.reshape(n * width, batch), x)
                 gradient[:, start:bias] = product.view(n, -1)
                 break
             below = activations.pop()
             gradient[:, start:bias] = torch.bmm(delta, below.transpose(1, 2)).view(n, -1)
-            weights = particles[:, start:bias].view(n, outputs, inputs)
+            weights = particles[:, start:bias].view(n, width, below_width)
             delta = torch.bmm(weights.transpose(1, 2), delta)
             delta = (
                 _threshold_backward(delta, below, 0.0)
@@ -118,9 +134,22 @@ class DenseStack:
             )
         return gradient
 
+    def _losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """(N, B) losses of outputs (N, B, outputs)."""
+        n, batch, _ = outputs.shape
+        every = y.repeat(n, *[1] * (y.dim() - 1))
+        return self.likelihood.losses(outputs.reshape(n * batch, -1), every).reshape(n, batch)
+
+    def _slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """(N, B, outputs): the derivatives of each loss by its outputs."""
+        with torch.enable_grad():
+            outputs = outputs.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self._losses(outputs, y).sum(), outputs)
+        return slope
+
     def _forward(self, particles: Tensor, x: Tensor) -> list[Tensor]:
         """Activations (N, width, B) of the hidden layers, then the logits."""
-        n, found = len(particles), []
+        n, activations = len(particles), []
         below = x.T.expand(n, -1, -1)
         for layer, (start, bias, end) in enumerate(self._slices):
             inputs, outputs = self.sizes[layer], self.sizes[layer + 1]
@@ -132,9 +161,9 @@ class DenseStack:
                 out = torch.baddbmm(particles[:, bias:end, None], weights.view(n, outputs, inputs), below)
             if layer < len(self._slices) - 1:
                 out = out.relu_() if self.activation == "relu" else out.tanh_()
-            found.append(out)
+            activations.append(out)
             below = out
-        return found
+        return activations
 
     def _first_gradient(self, delta: Tensor, x: Tensor) -> Tensor:
         if self._bf16:

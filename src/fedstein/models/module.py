@@ -1,25 +1,24 @@
-"""The general path: any `torch.nn.Module` as N particles, by torch.func."""
+"""The general path: any `torch.nn.Module` as N particles."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+import warnings
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedstein.errors import UserError
-from fedstein.models.dense import Activation, DenseStack, Precision
+from fedstein.likelihoods import Categorical, Likelihood, OwnLoss
+from fedstein.models.dense import Activation, DenseStack, Precision, has_bf16_units
+from fedstein.models.held import Held, Loss
+from fedstein.models.refusals import check_module, notes_on, takes_tokens
+from fedstein.models.ways import Loop, Vmap, Way, Ways, faster
 
-__all__ = ["Loss", "TorchModule", "cross_entropy", "particle_model"]
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(outputs of the module (B, ...), targets) -> (B,) losses."""
+__all__ = ["TorchModule", "cross_entropy", "particle_model"]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -27,108 +26,175 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets, reduction="none")
 
 
-class TorchModule:
-    """Any module without batch statistics; parameters in the order of `named_parameters()`.
+def as_likelihood(loss: Loss | Likelihood) -> Likelihood:
+    """A likelihood as it is, plain cross-entropy as the one that it is of, and any other loss as one's own."""
+    if isinstance(loss, Likelihood):
+        return loss
+    return Categorical() if loss is cross_entropy else OwnLoss(loss=loss)
 
-    The module is used in evaluation mode (no dropout), and its own values are never changed.
+
+class TorchModule:
+    """Any module whose batch norm, if it has any, is frozen; parameters in the order of `named_parameters()`.
+
+    The module is used in evaluation mode (no dropout), and its own values are never changed. It takes one tensor, of
+    whatever type that is, and returns one tensor (B, ...): itself, in a field `logits`, or as the only one of a tuple,
+    list or dict. An instance is for one thread at a time.
+
+    There are two ways to compute, of which sometimes one is faster by a factor of two and sometimes the other. They
+    agree to about 1e-6 of a gradient's length, but not bit for bit. Who promises the same bits on every machine, or
+    after a stop, must not measure again: measure once with "auto", write down `way`, and give that from then on.
 
     Args:
         module: maps (B, ...) inputs to (B, classes) logits, or to whatever `loss` takes.
-        loss: per-example losses; cross-entropy if left out.
+        loss: a likelihood, or per-example losses; cross-entropy if left out.
+        way: "vmap" for all particles at once by torch.func, "loop" for one after the other, which takes every module,
+            or "auto" for the faster one, measured by `choose` or at the first gradient.
+        precision: "bf16" for a forward pass under autocast to bfloat16, where the CPU has units for it; gradients are
+            float32.
+
+    Attributes:
+        way: the one taken; "auto" before it is chosen. Until then losses and outputs go by the loop.
+        notes: what a user should know of how the module is used, in sentences.
+
+    >>> TorchModule(nn.GRU(3, 4), way="loop").dim
+    108
     """
 
-    def __init__(self, module: nn.Module, loss: Loss = cross_entropy) -> None:
-        for name, part in module.named_modules():
-            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss | Likelihood = cross_entropy,
+        *,
+        way: Way | Literal["auto"] = "vmap",
+        precision: Precision = "float32",
+    ) -> None:
+        if way not in ("auto", "vmap", "loop"):
+            raise UserError(f"The 'way' must be 'auto', 'vmap' or 'loop'. Got {way!r} instead.")
+        bf16 = precision == "bf16" and has_bf16_units()
+        if precision == "bf16" and not bf16:
+            warnings.warn("This CPU has no bf16 matrix units: products stay float32.", stacklevel=2)
+        self.way = way
+        self.likelihood = as_likelihood(loss)
+        self._held = Held(module, self.likelihood.losses, bf16)
+        self._vmap, self._loop = Vmap(self._held), Loop(self._held)
+        self.dim = self._held.dim
+        self.notes = notes_on(self._held.module)
+        # Where particles start. (Particles that are put in have memory of their own: these stay as they are.)
+        self._start = {name: p.detach() for name, p in self._held.parameters.items() if p.dim() < 2}
+
+    @property
+    def _ways(self) -> Ways:
+        return self._vmap if self.way == "vmap" else self._loop
+
+    def choose(self, x: Tensor, y: Tensor, particles: Tensor) -> Way:
+        """The way to take from now on: the faster one on this work if it is "auto", else the one that was asked for.
+
+        Args:
+            x: a batch as large as they will be.
+            y: its targets.
+            particles: as many as there will be.
+        """
+        if self.way == "auto":
+            self.way = faster(self._held, particles, x, y)
+        return self.way
+
+    def check(self, x: Tensor, y: Tensor) -> None:
+        """Refuse, before training begins, a module or a loss that cannot be trained on such examples.
+
+        Args:
+            x: a few inputs.
+            y: their targets.
+
+        Raises:
+            UserError: it does not run on them, returns something else than (B, ...) numbers of one shape, gives NaN at
+                the start, draws at random or keeps state, or cannot be gone through in the way that was asked for.
+        """
+        particles = self.draw(2, torch.Generator().manual_seed(0))
+        unused = check_module(self._held, particles, x, y, classifies=isinstance(self.likelihood, Categorical))
+        self.notes = notes_on(self._held.module, unused)
+        if self.way == "vmap":
+            try:
+                self.loss_gradient(particles, x, y)
+                self._vmap.outputs(particles, x)
+            except UserError:
+                raise
+            except Exception as error:  # it fails in many ways
                 raise UserError(
-                    f"The 'module' must not keep batch statistics: '{name}' is a {type(part).__name__}. "
-                    "Use GroupNorm or LayerNorm: a particle is a parameter vector and nothing else."
-                )
-        self._parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
-        if not self._parameters:
-            raise UserError("The 'module' must have parameters that require a gradient. It has none.")
-        self._fixed = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
-        self._fixed |= {name: b.detach() for name, b in module.named_buffers()}
-        self._module = copy.deepcopy(module).eval()  # a copy: the user's own keeps its mode
-        self._sizes = [p.numel() for p in self._parameters.values()]
-        self.dim = sum(self._sizes)
+                    f"The 'module' cannot be gone through by torch.func: {error}. Give way='loop', or 'auto'."
+                ) from error
 
-        def mean_loss(particle: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return loss(self._call(particle, x), y).mean()
-
-        self._loss = vmap(mean_loss, in_dims=(0, None, None))
-        self._gradient = vmap(grad(mean_loss), in_dims=(0, None, None))
-        self._outputs = vmap(self._call, in_dims=(0, None))
-
-    def _call(self, particle: Tensor, x: Tensor) -> Tensor:
-        pieces = torch.split(particle, self._sizes)
-        parameters = {
-            name: piece.view(value.shape) for piece, (name, value) in zip(pieces, self._parameters.items(), strict=True)
-        }
-        output: Tensor = functional_call(self._module, parameters | self._fixed, (x,))
-        return output
+    def takes_tokens(self, x: Tensor) -> bool:
+        """Whether `x`, whole numbers, must reach the module as int64: it runs on them so, and fails on float32."""
+        return takes_tokens(self._held.module, x)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Weights N(0, 1/(fan_in + 1)), biases 0; other vectors (scales of norms) as in the module."""
         pieces = []
-        for name, value in self._parameters.items():
+        for name, value in self._held.parameters.items():
             if value.dim() >= 2:
                 fan_in = prod(value.shape[1:])
                 piece = torch.randn(count, value.numel(), generator=generator) / (fan_in + 1) ** 0.5
             elif name.rpartition(".")[2] == "bias":
                 piece = torch.zeros(count, value.numel())
             else:
-                piece = value.reshape(1, -1).repeat(count, 1)
+                piece = self._start[name].reshape(1, -1).repeat(count, 1)
             pieces.append(piece.to(value.dtype))
         return torch.cat(pieces, 1)
 
     def loss(self, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """(N,) mean losses."""
-        with torch.no_grad():
-            return self._loss(particles, x, y)
+        return self._ways.losses(particles, x, y)
 
     def loss_gradient(
         self, particles: Tensor, x: Tensor, y: Tensor, scale: float = 1.0, out: Tensor | None = None
     ) -> Tensor:
         """(N, dim): `scale` times the gradients of the mean loss."""
-        gradient: Tensor = self._gradient(particles, x, y)
-        return torch.mul(gradient, scale, out=out)
+        self.choose(x, y, particles)
+        return self._ways.gradient(particles, x, y, scale, out)
 
-    def log_probabilities(self, particles: Tensor, x: Tensor) -> Tensor:
-        """(N, B, classes)."""
-        with torch.no_grad():
-            outputs: Tensor = self._outputs(particles, x)
-        return outputs.log_softmax(2)
+    def outputs(self, particles: Tensor, x: Tensor) -> Tensor:
+        """(N, B, ...)."""
+        return self._ways.outputs(particles, x)
 
 
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
 
 def particle_model(
-    module: nn.Module, loss: Loss = cross_entropy, precision: Precision = "float32", example: Tensor | None = None
+    module: nn.Module,
+    loss: Loss | Likelihood = cross_entropy,
+    precision: Precision = "float32",
+    example: Tensor | None = None,
+    way: Way | Literal["auto"] = "vmap",
 ) -> DenseStack | TorchModule:
-    """`module` as particles: by the fast path if it is a dense stack with cross-entropy, else by torch.func.
+    """`module` as particles: by the fast path if it is a dense stack with a likelihood, else as a `TorchModule`.
 
     A dense stack is an `nn.Linear`, or an `nn.Sequential` of an optional `nn.Flatten` and `nn.Linear`
     layers with one and the same activation (ReLU or Tanh) between them. With `example` inputs (B, ...) it must also
     give the module's own outputs on them: hooks, tied layers and the like then take the general path.
+
+    Args:
+        module: of the user.
+        loss: a likelihood, or per-example losses.
+        precision: "bf16" for bfloat16 products.
+        example: some inputs.
+        way: of the general path, see `TorchModule`.
 
     >>> type(particle_model(nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))).__name__
     'DenseStack'
     >>> type(particle_model(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)))).__name__
     'TorchModule'
     """
-    dense = _dense_stack(module, precision, example) if loss is cross_entropy else None
+    likelihood = as_likelihood(loss)
+    dense = _dense_stack(module, precision, example, likelihood) if likelihood.predicts else None
     if dense is not None:
         return dense
-    if precision != "float32":
-        raise UserError(
-            f"The 'precision' {precision!r} needs a dense stack (see particle_model). Use 'float32' with this module."
-        )
-    return TorchModule(module, loss)
+    return TorchModule(module, likelihood, way=way, precision=precision)
 
 
-def _dense_stack(module: nn.Module, precision: Precision, example: Tensor | None) -> DenseStack | None:
+def _dense_stack(
+    module: nn.Module, precision: Precision, example: Tensor | None, likelihood: Likelihood
+) -> DenseStack | None:
     layers: list[Any] = list(module) if type(module) is nn.Sequential else [module]
     if layers and type(layers[0]) is nn.Flatten:
         layers = layers[1:]
@@ -144,17 +210,17 @@ def _dense_stack(module: nn.Module, precision: Precision, example: Tensor | None
     if not plain:
         return None
     sizes = [linear[0].in_features, *(part.out_features for part in linear)]
-    stack = DenseStack(sizes, _ACTIVATIONS[between.pop()] if between else "relu", precision)
+    stack = DenseStack(sizes, _ACTIVATIONS[between.pop()] if between else "relu", precision, likelihood)
     own = nn.utils.parameters_to_vector(module.parameters()).detach()
     if len(own) != stack.dim:  # layers that share parameters
         return None
     if example is not None:
         try:
             with torch.no_grad():
-                outputs: Tensor = module(example).log_softmax(-1)
+                outputs: Tensor = module(example)
         except (RuntimeError, TypeError, ValueError, IndexError):
             return None  # the general path says why
-        exact = DenseStack(stack.sizes, stack.activation).log_probabilities(own[None], example)[0]
+        exact = DenseStack(stack.sizes, stack.activation).outputs(own[None], example)[0]
         if outputs.shape != exact.shape or not torch.allclose(outputs, exact, rtol=1e-3, atol=1e-4):
             return None
     return stack

@@ -3,10 +3,10 @@
 (() => {
   const element = (name, attributes = {}, children = []) => {
     const svg = "svg g path rect line circle text polygon title".split(" ").includes(name);
-    const found = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
-    for (const child of [children].flat()) found.append(child);
-    return found;
+    const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    for (const child of [children].flat()) made.append(child);
+    return made;
   };
 
   // 0.8731, 1,386, 2.3M: at most four digits that say something.
@@ -23,9 +23,9 @@
     const rough = (high - low) / count || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
-    const found = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(+(i * step).toPrecision(12));
-    return found;
+    const marks = [];
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) marks.push(+(i * step).toPrecision(12));
+    return marks;
   };
 
   const range = (values, given) => {

@@ -125,13 +125,13 @@ class Chart:
 
 
 def _series(series: Series) -> dict[str, Any]:
-    found = {key: value for key, value in vars(series).items() if value is not None}
+    parts = {key: value for key, value in vars(series).items() if value is not None}
     if series.bars is not None:
-        found |= {"bars": [[_short(v) for v in bar] for bar in series.bars]}
+        parts |= {"bars": [[_short(v) for v in bar] for bar in series.bars]}
     for key in ("x", "y", "low", "high", "left", "right"):
-        if key in found:
-            found[key] = [_short(value) for value in found[key]]
-    return found
+        if key in parts:
+            parts[key] = [_short(value) for value in parts[key]]
+    return parts
 
 
 def _short(value: float | None) -> float | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedstein.report.charts import Chart
-from fedstein.runs.files import write
+from fedstein.report.extra import report_extra
+from fedstein.store import write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +20,7 @@ __all__ = ["save_figures"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B58900", "#56B4E9", "#444444")
 MARKERS = ("o", "s", "^", "D", "v")
 DASHES = ("-", "--", ":", "-.")
+BESIDE, ACROSS = 36, 70  # characters of a label that has room beside another one in a legend, or alone
 STYLE: Any = {
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -33,9 +36,10 @@ STYLE: Any = {
 
 def save_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
     """Write NAME.png, NAME.svg and NAME.csv for each chart."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with report_extra():
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
     files = []
@@ -46,8 +50,11 @@ def save_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
             axes = figure.add_subplot()
             (_draw_parts if chart.parts else _draw)(chart, axes)
             axes.set_title(chart.title, fontsize=10, loc="left")
-            if len(axes.get_legend_handles_labels()[0]) > 1:
-                figure.legend(fontsize=8, ncols=2, loc="outside lower center")
+            handles, labels = axes.get_legend_handles_labels()
+            if len(labels) > 1:
+                columns = 2 if max(map(len, labels)) <= BESIDE else 1
+                lines = [textwrap.fill(label, ACROSS) for label in labels]
+                figure.legend(handles, lines, fontsize=8, ncols=columns, loc="outside lower center")
             for kind in ("png", "svg"):
                 path = folder / f"{chart.name}.{kind}"
                 figure.savefig(path, dpi=160, metadata={"Date": None} if kind == "svg" else None)
@@ -59,7 +66,8 @@ def save_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
 
 
 def _draw(chart: Chart, axes: Axes) -> None:
-    from matplotlib.ticker import EngFormatter
+    with report_extra():
+        from matplotlib.ticker import EngFormatter
 
     for i, series in enumerate(chart.series):
         colour = COLOURS[(i if series.colour is None else series.colour) % len(COLOURS)]

@@ -13,11 +13,11 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from fedstein import __version__
 from fedstein.report.charts import Chart
-from fedstein.runs.files import to_json
+from fedstein.store import to_json
+from fedstein.version import __version__
 
-__all__ = ["Page", "Raw", "code", "figure", "table", "tiles"]
+__all__ = ["Page", "Raw", "code", "figure", "html", "table", "tiles"]
 
 
 class Raw(str):

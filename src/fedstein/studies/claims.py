@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from fedstein.report.extra import report_extra
+
 __all__ = ["Claim", "Part", "interval"]
 
 
@@ -17,7 +19,8 @@ def interval(values: Sequence[float]) -> tuple[float, float | None, float | None
     >>> [round(number, 3) for number in interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
     """
-    from scipy.stats import t
+    with report_extra():
+        from scipy.stats import t
 
     mean = fmean(values)
     if len(values) < 2 or not all(map(math.isfinite, values)):

@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from fedstein.config import load_preset
 from fedstein.report.figures import COLOURS
+from fedstein.settings import load_preset
 from fedstein.studies.claims import Claim, Part, interval
 from fedstein.studies.study import Findings, Study, Tell, evaluations, mean_text
-from fedstein.sweeps import Job, Step
+from fedstein.sweeps import Forget, Job, Step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,11 +30,11 @@ __all__ = ["FIG4"]
 
 BUDGETS = ("1.0d", "0.5d")
 SHARINGS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 10))
-LEAVING, LABELS = "2,3", (2, 9)
+LEAVING, LABELS = (2, 3), (2, 9)
 ROUNDS = 40  # of Forget-SVGD
 EARLY = 10  # of them, where forgetting happens
 LOW = 0.05  # the accuracy below which labels count as forgotten
-GUARDS = {"as-written": ["--unguarded"], "guarded": []}
+GUARDS = {"as-written": False, "guarded": True}
 TAKE_BACK, SCRATCH = "take-back", "from-scratch"
 
 Curve = list[tuple[int, float, float]]  # rounds since the request, accuracy of forgotten and of retained labels
@@ -49,19 +50,18 @@ def _job(out: Path, budget: str, seed: int, quick: bool) -> Job:
     parent = place / "trained"
     sets = [f"seed={seed}", f"uplink.budget={budget}", "evaluation.every=100", "recording.keep_checkpoints=1"]
     config = load_preset("unlearning", [*sets, *(["rounds=300"] if quick else [])])
-    ask = ("forget", str(parent), "--agents", LEAVING, "--keep-parent")
+    ask = partial(Forget, parent, LEAVING, keep_parent=True)
     steps = [Step(parent, config, rounds=config.rounds)]
     for name, sharing, guard in _ways(quick):
-        fine = ("--set", f"uplink.sharing={float(sharing)}", "--set", "uplink.common=false")
-        verb = (*ask, "--method", "forget-svgd", "--rounds", str(ROUNDS), *GUARDS[guard], *fine)
-        each = ("--set", "evaluation.every=1")
-        steps.append(Step(place / name, verb=(*verb, *each), rounds=ROUNDS, inherited=config.rounds, may_diverge=True))
+        fine = (f"uplink.sharing={float(sharing)}", "uplink.common=false", "evaluation.every=1")
+        forget = ask("forget-svgd", rounds=ROUNDS, guarded=GUARDS[guard], overrides=fine)
+        steps.append(Step(place / name, forget, rounds=ROUNDS, inherited=config.rounds, may_diverge=True))
     repair = config.rounds // 5
-    taking = (*ask, "--method", "take-back", "--repair", str(repair), "--set", "evaluation.every=4")
-    steps.append(Step(place / TAKE_BACK, verb=taking, rounds=repair, inherited=config.rounds))
-    again = (*ask, "--method", "retrain", "--set", "evaluation.every=10")
-    steps.append(Step(place / SCRATCH, verb=again, rounds=config.rounds))
-    return Job(f"{budget}/seed-{seed}", tuple(steps), {"seed": seed, "settings": {"uplink.budget": budget}})
+    taking = ask("take-back", repair=repair, overrides=("evaluation.every=4",))
+    steps.append(Step(place / TAKE_BACK, taking, rounds=repair, inherited=config.rounds))
+    again = ask("retrain", overrides=("evaluation.every=10",))
+    steps.append(Step(place / SCRATCH, again, rounds=config.rounds))
+    return Job(f"{budget}/seed-{seed}", tuple(steps), seed, {"uplink.budget": budget})
 
 
 def _ways(quick: bool) -> list[tuple[str, Fraction, str]]:
@@ -80,8 +80,8 @@ def find(out: Path, runs: int, quick: bool, workers: int, tell: Tell) -> Finding
         (budget, name): [_read(out / "runs" / budget / f"seed-{seed}", name) for seed in range(runs)]
         for budget, name in product(BUDGETS, names)
     }
-    curves = {key: [curve for curve, _ in found] for key, found in read.items()}
-    bits = {key: [sent for _, sent in found] for key, found in read.items()}
+    curves = {key: [curve for curve, _ in several] for key, several in read.items()}
+    bits = {key: [sent for _, sent in several] for key, several in read.items()}
     shared, each = ways[0][1], ways[-1][1]
 
     def name_of(guard: str, sharing: Fraction) -> str:
@@ -180,14 +180,14 @@ def _read(place: Path, name: str) -> tuple[Curve, int]:
     before = {} if name == SCRATCH else evaluations(place / "trained")
     start = max(before, default=0)
     lines = evaluations(place / name)
-    found = []
+    curve = []
     for round, line in sorted(lines.items()):
         if round >= start:
             classes = line["class_accuracy"]
             kept = [value for label, value in enumerate(classes) if label not in LABELS]
-            found.append((round - start, fmean(classes[label] for label in LABELS), fmean(kept)))
+            curve.append((round - start, fmean(classes[label] for label in LABELS), fmean(kept)))
     sent = lines[max(lines)]["total_upload_bits"] - (before[start]["total_upload_bits"] if before else 0)
-    return found, int(sent)
+    return curve, int(sent)
 
 
 def _forgotten(curve: Curve) -> tuple[int, float] | None:
@@ -196,9 +196,8 @@ def _forgotten(curve: Curve) -> tuple[int, float] | None:
 
 
 def _until_low(several: Sequence[Curve]) -> str:
-    found = [_forgotten(curve) for curve in several]
-    there = [done[0] for done in found if done is not None]
-    never = f"; never in {len(found) - len(there)}" if len(there) < len(found) else ""
+    there = [done[0] for curve in several if (done := _forgotten(curve)) is not None]
+    never = f"; never in {len(several) - len(there)}" if len(there) < len(several) else ""
     return (f"{fmean(there):.1f}" if there else "-") + never
 
 

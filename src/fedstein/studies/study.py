@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedstein.report.extra import report_extra
 from fedstein.report.figures import STYLE
-from fedstein.runs import read_metrics, to_json
-from fedstein.runs.files import write
+from fedstein.store import read_metrics, to_json, write
 from fedstein.studies.claims import Claim, interval
 from fedstein.sweeps import Job
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Findings", "Study", "Tell", "evaluations", "markdown", "mean_text", "save"]
+__all__ = ["Findings", "Study", "Tell", "draw", "evaluations", "markdown", "mean_text", "save"]
+
+DPI = 150  # of the PNG
 
 Draw = Callable[["Figure"], None]
 Tell = Callable[[int, int], None]  # how many of how many are done
@@ -33,7 +35,7 @@ class Findings:
     points: Sequence[dict[str, Any]]  # what is behind the figure
     draw: Draw
     size: tuple[float, float]
-    more: dict[str, Sequence[dict[str, Any]]] = field(default_factory=dict)  # further tables by name
+    more: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)  # further tables by name
 
 
 @dataclass(frozen=True)
@@ -63,20 +65,31 @@ def mean_text(values: Sequence[float], digits: int = 4) -> str:
     return f"{mean:.{digits}f}" + ("" if low is None else f" ± {mean - low:.{digits}f}")
 
 
-def save(study: Study, findings: Findings, out: Path) -> list[Path]:
-    """Figures, tables and the verdict, as files."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def draw(findings: Findings) -> Figure:
+    """The figure, as it will be saved."""
+    with report_extra():
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
-    files = []
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=findings.size, layout="constrained")
         FigureCanvasAgg(figure)
         findings.draw(figure)
+    return figure
+
+
+def save(study: Study, findings: Findings, out: Path) -> list[Path]:
+    """Figures, tables and the verdict, as files."""
+    with report_extra():
+        import matplotlib as mpl
+
+    files = []
+    figure = draw(findings)
+    with mpl.rc_context(STYLE):
         for kind in ("png", "svg"):
             files.append(out / f"{study.name}.{kind}")
-            figure.savefig(files[-1], dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(files[-1], dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     tables = {study.name: findings.points, "table": findings.table, **findings.more}
     for name, rows in tables.items():
         files.append(out / f"{name}.csv")

@@ -1,4 +1,4 @@
-"""A job: run folders to fill, one after the other, each by a process of its own.
+"""A job: steps to do one after the other, each by a process of its own.
 
 A process for each run costs two seconds and buys much: a run that crashes, is killed or leaks takes nothing else with
 it, and each has the number of threads that its config says.
@@ -8,93 +8,66 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from fedstein.config import Config, differences, to_table, to_toml
 from fedstein.errors import UserError
-from fedstein.runs import in_use, is_half_made, load_run_config
-from fedstein.runs.files import write
+from fedstein.sweeps.steps import Step
 
-__all__ = ["Job", "Outcome", "Start", "Step", "do_job", "result_of"]
+__all__ = ["Ending", "Job", "Kind", "Outcome", "Start", "Status", "do_job"]
 
 Start = Callable[..., "subprocess.Popen[str]"]
+Kind = Literal["finished", "interrupted", "diverged", "failed", "refused"]
+Status = Literal["finished", "failed", "stopped"]
+
+_KINDS = get_args(Kind)
 _INTERRUPTED = 130
-_DIVERGED = "no longer finite"  # in the words of a DivergedError
+_LAST_WORDS = 2000  # characters
 
 
 @dataclass(frozen=True)
-class Step:
-    """One run folder and what fills it: a config to train, or another verb of the command line."""
+class Ending:
+    """What became of a step: what programs act on, and what people read."""
 
-    folder: Path
-    config: Config | None = None
-    verb: tuple[str, ...] = ()  # without the folder; such a verb must go on by itself when it is given again
-    rounds: int = 0  # that it does
-    inherited: int = 0  # that are in the folder from the run it began from
-    may_diverge: bool = False  # the job goes on if particles do not stay finite
+    status: Kind
+    reason: str = ""
 
-    @property
-    def threads(self) -> int:
-        """That its process may use."""
-        return 1 if self.config is None or self.config.threads is None else self.config.threads
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
 
-    def check(self) -> None:
-        """Refuse a folder that is of other settings."""
-        if self.config is None or not (self.folder / "config.toml").is_file():
-            return
-        if changed := differences(to_table(load_run_config(self.folder, careful=False)), to_table(self.config)):
-            raise UserError(
-                f"The run folder {self.folder} is of other settings ({'; '.join(changed)}). "
-                "Delete it, or choose another '--out'."
-            )
-
-    def finished(self) -> bool:
-        """Nothing is left to do."""
-        found = result_of(self.folder)
-        if found is None or found["interrupted"] or not (self.folder / "config.toml").is_file():
-            return False
-        return self.config is None or found.get("rounds") == self.config.rounds
-
-    def done(self) -> int:
-        """Rounds that are done, for a progress bar."""
+    @classmethod
+    def in_line(cls, text: str) -> Ending | None:
+        """What the last line of a process says; None where that is no ending."""
         try:
-            with (self.folder / "metrics.jsonl").open("rb") as file:
-                lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
-            return max(0, lines - self.inherited)
-        except OSError:
-            return 0
-
-    def command(self) -> list[str]:
-        """The arguments of `fedstein` that begin it or go on with it."""
-        if self.config is None:
-            return [*self.verb, "--out", str(self.folder), "--json"]
-        if (self.folder / "config.toml").is_file():
-            return ["resume", str(self.folder), "--json"]
-        if in_use(self.folder):
-            raise UserError(f"The folder {self.folder} is in use by another process.")
-        if is_half_made(self.folder):
-            shutil.rmtree(self.folder)
-        settings = self.folder.with_name(f"config-{self.folder.name}.toml")
-        settings.parent.mkdir(parents=True, exist_ok=True)
-        write(settings, to_toml(self.config).encode())
-        return ["train", str(settings), "--out", str(self.folder), "--json"]
+            told = json.loads(text.strip().splitlines()[-1])
+            status, reason = told["status"], told["reason"]
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+            return None
+        return cls(status, reason) if status in _KINDS and isinstance(reason, str) else None
 
 
 @dataclass(frozen=True)
 class Job:
-    """Steps that must be done in order, by one worker."""
+    """Steps that must be done in order, by one worker.
+
+    Args:
+        name: no other job has the same.
+        steps: each in a folder of its own.
+        seed: of its runs.
+        settings: what is special about it, by dotted keys.
+    """
 
     name: str
     steps: tuple[Step, ...]
-    about: dict[str, Any] = field(default_factory=dict)  # what a plan knows of it: seed, settings
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -106,32 +79,43 @@ class Job:
         """Of all its steps."""
         return sum(step.rounds for step in self.steps)
 
+    @property
+    def threads(self) -> int:
+        """That it needs at most at a time."""
+        return max(step.threads for step in self.steps)
+
     def done(self) -> int:
         """Rounds that are done."""
         return sum(step.done() for step in self.steps)
 
     def so_far(self) -> Outcome:
         """What its folders say of it."""
-        return Outcome(self, "finished" if all(step.finished() for step in self.steps) else "stopped")
+        try:
+            whole = all(step.finished() for step in self.steps)
+        except UserError:  # a file of its folder is damaged: that is told when it is gone on with
+            whole = False
+        return Outcome(self, "finished" if whole else "interrupted")
+
+    def described(self) -> dict[str, Any]:
+        """As `fedstein sweep --json` prints it."""
+        return {"name": self.name, "run": str(self.folder), "seed": self.seed, "settings": self.settings}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job."""
+    """What became of a job: what its last step came to, and why."""
 
     job: Job
-    status: Literal["finished", "failed", "stopped"]
-    error: str = ""
+    kind: Kind
+    reason: str = ""
     seconds: float = 0.0  # of this time; 0 if it was done before
 
-
-def result_of(folder: Path) -> dict[str, Any] | None:
-    """The result.json of a run folder, if it is there and whole."""
-    try:
-        found = json.loads((folder / "result.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and type(found.get("interrupted")) is bool else None
+    @property
+    def status(self) -> Status:
+        """In a word, for a table."""
+        if self.kind == "finished":
+            return "finished"
+        return "stopped" if self.kind == "interrupted" else "failed"
 
 
 def do_job(job: Job, start: Start = subprocess.Popen) -> Outcome:
@@ -143,38 +127,46 @@ def do_job(job: Job, start: Start = subprocess.Popen) -> Outcome:
             if step.finished():
                 continue
             worked = True
-            code, complaint = _run(step, start)
+            ending = _run(step, start)
         except InterruptedError:
-            return Outcome(job, "stopped", seconds=time.perf_counter() - began)
+            ending = Ending("interrupted")
+        except UserError as error:
+            ending = Ending("refused", str(error))
         except Exception as error:  # whatever is wrong with one job stops no other
-            code, complaint = 1, str(error) or type(error).__name__
-        if code == _INTERRUPTED or code in (-signal.SIGINT, -signal.SIGTERM):
-            return Outcome(job, "stopped", seconds=time.perf_counter() - began)
-        if code != 0 and not (step.may_diverge and _DIVERGED in complaint):
-            return Outcome(job, "failed", complaint, time.perf_counter() - began)
+            ending = Ending("failed", str(error) or type(error).__name__)
+        if ending.status != "finished" and not (step.may_diverge and ending.status == "diverged"):
+            return Outcome(job, ending.status, ending.reason, time.perf_counter() - began)
     return Outcome(job, "finished", seconds=time.perf_counter() - began if worked else 0.0)
 
 
-def _run(step: Step, start: Start) -> tuple[int, str]:
-    """Exit code and last words of one process."""
+def _run(step: Step, start: Start) -> Ending:
+    """One process, and what it came to."""
     threads = str(step.threads)
     quiet = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-    arguments = [sys.executable, "-m", "fedstein", *step.command()]
     process = start(
-        arguments,
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "fedstein.sweeps.work"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
         env=os.environ | quiet,
         errors="replace",
     )
     try:
-        _, words = process.communicate()
+        line, words = process.communicate(step.to_json())
     except BaseException:  # this worker is told to stop; its process ends after the round that is under way
         process.terminate()
-        process.wait()
+        process.communicate()  # reads on: a process that cannot write does not end
         raise
-    if process.returncode < 0:
+    return Ending.in_line(line) or _without_a_line(process.returncode, words)
+
+
+def _without_a_line(code: int, words: str) -> Ending:
+    """Of a process that ended before it could say what became of it."""
+    if code == _INTERRUPTED or code in (-signal.SIGINT, -signal.SIGTERM):
+        return Ending("interrupted")
+    if code < 0:
         names = {number.value: f" ({number.name})" for number in signal.Signals}
-        words += f"\nkilled by signal {-process.returncode}{names.get(-process.returncode, '')}"
-    return process.returncode, words.strip()[-2000:]
+        words += f"\nkilled by signal {-code}{names.get(-code, '')}"
+    return Ending("failed", words.strip()[-_LAST_WORDS:] or f"the process ended with exit code {code} and no words")

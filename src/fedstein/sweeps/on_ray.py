@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from fedstein.engines.on_ray import on_ray
+from fedstein.engines import cores
+from fedstein.engines.ray import on_ray
 from fedstein.sweeps.jobs import Job, Outcome, do_job
-from fedstein.sweeps.workers import cores
 
 __all__ = ["run_jobs_on_ray"]
 
@@ -37,7 +37,7 @@ def _on(
         while waiting or running:
             while waiting and (workers is None or len(running) < workers):
                 job = waiting.pop(0)
-                running[work.options(num_cpus=max(step.threads for step in job.steps), name=job.name).remote(job)] = job
+                running[work.options(num_cpus=job.threads, name=job.name).remote(job)] = job
             done, _ = ray.wait(list(running), timeout=seconds)
             for one in done:
                 job = running.pop(one)

@@ -27,9 +27,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedstein.config import Config, load_preset, make_config, presets, read_toml, to_table
 from fedstein.errors import UserError, nearest
-from fedstein.sweeps.jobs import Job, Step
+from fedstein.runs.verbs import with_whole_paths
+from fedstein.settings import Config, load_preset, make_config, presets, read_toml, to_table
+from fedstein.sweeps.jobs import Job
+from fedstein.sweeps.steps import Step
 
 __all__ = ["MOST_RUNS", "Planned", "load_sweep", "plan_sweep"]
 
@@ -48,9 +50,8 @@ class Planned:
     def job(self, out: Path) -> Job:
         """In a folder of its own under `out`."""
         folder = out / self.name / f"seed-{self.config.seed}"
-        about = {"seed": self.config.seed, "settings": self.settings}
         step = Step(folder, self.config, rounds=self.config.rounds)
-        return Job(f"{self.name}/seed-{self.config.seed}", (step,), about)
+        return Job(f"{self.name}/seed-{self.config.seed}", (step,), self.config.seed, self.settings)
 
 
 def load_sweep(path: Path) -> list[Planned]:
@@ -104,29 +105,29 @@ def _base(table: Mapping[str, Any]) -> dict[str, Any]:
     preset = table.get("preset")
     if preset is not None and preset not in presets():
         raise UserError(f"The sweep's 'preset' must be one of {', '.join(presets())}. Got {preset!r} instead.")
-    found = to_table(load_preset(preset)) if preset is not None else {}
-    found.pop("seed", None)
+    whole = to_table(load_preset(preset)) if preset is not None else {}
+    whole.pop("seed", None)
     for key, value in _dotted(base).items():
-        found = _merged(found, _nested(key, value))
-    return found
+        whole = _merged(whole, _nested(key, value))
+    return whole
 
 
 def _grid(grid: Any) -> dict[str, list[Any]]:
     if not isinstance(grid, Mapping):
         raise UserError(f"The sweep's 'grid' must be a table of lists. Got {grid!r} instead.")
-    found = _dotted(grid)
-    for key, values in found.items():
+    lists = _dotted(grid)
+    for key, values in lists.items():
         if not isinstance(values, list) or not values or len({_text(value) for value in values}) < len(values):
             raise UserError(f"The sweep's 'grid.{key}' must be a list of different values. Got {values!r} instead.")
-    if "seed" in found:
+    if "seed" in lists:
         raise UserError("The sweep's 'grid' must not have 'seed': 'seeds' is the place.")
-    return found
+    return lists
 
 
 def _entries(listed: Any) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(listed, list) or not listed or not all(isinstance(entry, Mapping) for entry in listed):
         raise UserError("The sweep's 'list' must be tables, each under [[list]]. Got something else.")
-    found = []
+    entries = []
     for entry in listed:
         name = entry.get("name", "")
         if not isinstance(name, str) or (name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}", name)):
@@ -135,15 +136,15 @@ def _entries(listed: Any) -> list[tuple[str, dict[str, Any]]]:
             raise UserError(f"A 'name' in the sweep's list must not be that of the sweep's own file {name!r}.")
         if "seed" in entry:
             raise UserError("The sweep's 'list' must not have 'seed': 'seeds' is the place.")
-        found.append((name, _dotted({key: value for key, value in entry.items() if key != "name"})))
-    return found
+        entries.append((name, _dotted({key: value for key, value in entry.items() if key != "name"})))
+    return entries
 
 
 def _dotted(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for key, value in table.items():
-        found |= _dotted(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
-    return found
+        keys |= _dotted(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return keys
 
 
 def _spelled(settings: Mapping[str, Any]) -> list[str]:
@@ -175,16 +176,16 @@ def _config(base: Mapping[str, Any], settings: Mapping[str, Any], seed: int, lab
     # One thread, so that a run is the same however many run beside it.
     table.setdefault("threads", 1)
     try:
-        return make_config(table)
+        return with_whole_paths(make_config(table))
     except UserError as error:
         raise UserError(f"The sweep's setting '{label}': {error}") from None
 
 
 def _merged(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(table)
+    merged = dict(table)
     for key, value in more.items():
-        old = found.get(key)
+        old = merged.get(key)
         if old is not None and isinstance(old, Mapping) != isinstance(value, Mapping):
             raise UserError(f"The sweep's key '{key}' must be a value or a table. It is {old!r} and {value!r}.")
-        found[key] = _merged(old, value) if isinstance(old, Mapping) else value
-    return found
+        merged[key] = _merged(old, value) if isinstance(old, Mapping) else value
+    return merged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import threading
@@ -12,12 +11,7 @@ from typing import Any
 
 from fedstein.sweeps.jobs import Job, Outcome, do_job
 
-__all__ = ["cores", "run_jobs"]
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+__all__ = ["run_jobs"]
 
 
 class _Crew:

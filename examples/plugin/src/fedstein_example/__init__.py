@@ -1,0 +1,1 @@
+"""Parts for fedstein: a sparsifier, a method and a scheduler."""

@@ -1,0 +1,203 @@
+"""Training from Python: a module and data, or settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from fedstein.api.arguments import PathLike, as_list, as_overrides, as_path, check_whole, maybe_path, refuse
+from fedstein.api.giving import take
+from fedstein.api.run import Run, run_of
+from fedstein.api.working import how_of, train_in_memory
+from fedstein.data import DataConfig
+from fedstein.errors import UserError
+from fedstein.inference import GaussianPrior, Prior
+from fedstein.likelihoods import Categorical, Likelihood
+from fedstein.methods import DSVGD, Method
+from fedstein.models import Init, Loss, ModelConfig, Precision, PriorConfig, Way, cross_entropy
+from fedstein.protocol.schedule import Schedule
+from fedstein.protocol.uplink import Uplink
+from fedstein.runs import verbs
+from fedstein.runs.folder import left_out
+from fedstein.runs.given import Given
+from fedstein.runs.onlooker import Onlooker
+from fedstein.runs.verbs import How
+from fedstein.settings import Config, EvaluationConfig, RecordingConfig, load_config, load_preset, make_config
+from fedstein.trackers import Watcher
+
+__all__ = ["config", "train", "train_config"]
+
+
+def train(
+    module: nn.Module,
+    agents: Sequence[Any],
+    *,
+    method: Method | None = None,
+    rounds: int = 100,
+    test: Any = None,
+    seed: int = 0,
+    schedule: Schedule | None = None,
+    prior: Prior | None = None,
+    init: Init = "fan-in",
+    loss: Loss = cross_entropy,
+    likelihood: Likelihood | None = None,
+    precision: Precision = "float32",
+    way: Way | Literal["auto"] = "auto",
+    uplink: Uplink | None = None,
+    evaluate_every: int = 50,
+    escrow: bool = False,
+    threads: int | None = None,
+    watchers: Sequence[Watcher] = (),
+    out: PathLike | None = None,
+    progress: bool = True,
+) -> Run:
+    """Train `module` across agents that keep their data, in this process.
+
+    Args:
+        module: maps (B, ...) inputs to (B, outputs): logits of classes, or what `likelihood` or `loss` takes. Its own
+            values are not changed. What requires no gradient is frozen.
+        agents: one (x, y) pair of arrays, or one map-style data set, for each agent.
+        method: for instance ``DSVGD(particles=5)`` or ``FedAvg()``; DSVGD with 10 particles if left out.
+        rounds: how many rounds.
+        test: (x, y) to evaluate on, or nothing.
+        seed: of every random draw.
+        schedule: who visits when; round robin, one agent a round, if left out.
+        prior: N(0, I) if left out.
+        init: "fan-in" starts like a network is usually started, "prior" draws from the prior.
+        loss: per-example losses from outputs and targets, if there is no `likelihood` for them.
+        likelihood: what the outputs say of a target, for instance ``Gaussian(scale=40.0)``; classes if left out.
+        precision: "bf16" for bfloat16 products.
+        way: how several particles are computed where the module is no dense stack: "vmap", "loop", or "auto" for the
+            faster one, which is measured once and written down.
+        uplink: the bit budget, for instance ``Uplink("1.0d", feedback=True)``; no limit if left out.
+        evaluate_every: rounds between evaluations on `test`.
+        escrow: the server keeps what it applied of each agent, so that it can take it back (factor linear).
+        threads: of torch; as it is set now if left out. Their number decides the last bits.
+        watchers: told after every round.
+        out: a new run folder; everything stays in memory if left out.
+        progress: show a bar where somebody would see it.
+
+    Returns:
+        The run: particles, metrics, bills, `predict`, and with a folder `resume`, `forget`, `audit` and `report`.
+
+    Raises:
+        UserError: something given here does not fit.
+        DivergedError: particles became non-finite; what was good is kept.
+    """
+    method = DSVGD() if method is None else method
+    schedule = Schedule() if schedule is None else schedule
+    uplink = Uplink() if uplink is None else uplink
+    folder = maybe_path("out", out, "a new folder")
+    how = how_of(watchers=watchers, progress=progress)
+    _check_numbers(rounds, evaluate_every, seed, threads)
+    _check_parts(method, schedule, uplink, init, precision)
+    if isinstance(agents, list | tuple) and any(data is None for data in agents):
+        missing = next(number for number, data in enumerate(agents) if data is None)
+        raise UserError(f"agents[{missing}] must be a pair (x, y) or a map-style data set. Got None instead.")
+    if likelihood is not None and (loss is not cross_entropy or not isinstance(likelihood, Likelihood)):
+        raise UserError(
+            f"Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both. Got {likelihood!r}."
+        )
+    given = take(module, agents, test, loss if likelihood is None else likelihood, prior, precision, way)
+    config = Config(
+        seed=seed,
+        rounds=rounds,
+        threads=torch.get_num_threads() if threads is None else threads,
+        data=DataConfig(name="given", agents=len(given.agents)),
+        model=ModelConfig(hidden=(), precision=precision, way=way, fingerprint=given.fingerprint()),
+        prior=PriorConfig(std=prior.std if isinstance(prior, GaussianPrior) else 1.0, init=init),
+        likelihood=Categorical() if likelihood is None else likelihood,
+        method=method,
+        schedule=schedule,
+        uplink=uplink,
+        evaluation=EvaluationConfig(every=evaluate_every),
+        recording=RecordingConfig(escrow=escrow),
+    )
+    return _train(config, given, folder, how)
+
+
+def train_config(
+    config: Config | Mapping[str, Any] | PathLike,
+    out: PathLike | None = None,
+    *,
+    without: Sequence[int] = (),
+    engine: str = "local",
+    workers: int | None = None,
+    watchers: Sequence[Watcher] = (),
+    progress: bool = True,
+    onlooker: Onlooker | None = None,
+) -> Run:
+    """Train as a config says: what `fedstein train` does.
+
+    Args:
+        config: settings (`fedstein.config`), a table of them, or a TOML file.
+        out: the run folder to make; everything stays in memory if left out.
+        without: agents that take no part; they keep their numbers. Those that the config's own run has erased never do.
+        engine: what carries the messages: ``local``, ``ray:auto``, ...
+        workers: visits side by side, where the engine can.
+        watchers: told after every round.
+        progress: show a bar where somebody would see it.
+        onlooker: looks on instead of a bar.
+    """
+    folder = maybe_path("out", out, "a new folder")
+    how = how_of(engine=engine, workers=workers, watchers=watchers, progress=progress, onlooker=onlooker)
+    wanted = "a list of agents' numbers, for instance [2, 3]"
+    absent = as_list("without", without, wanted)
+    if not all(type(agent) is int for agent in absent):
+        raise refuse("without", wanted, without)
+    if isinstance(config, Mapping):
+        config = make_config(config)
+    elif not isinstance(config, Config):
+        file = as_path("config", config, "settings (fedstein.config), a table of them, or a TOML file")
+        absent = sorted({*absent, *left_out(file)})
+        config = load_config(file)
+    if config.is_given:
+        raise UserError("The 'data.name' must not be 'given' here: fedstein.train takes a module and data.")
+    return _train(verbs.with_whole_paths(config), None, folder, how, absent)
+
+
+def config(file: PathLike | None = None, *overrides: str, preset: str | None = None) -> Config:
+    """Settings from a TOML file or a preset (the defaults if neither is named), with ``key=value`` overrides.
+
+    >>> config(None, "data.name=digits", "rounds=20").rounds
+    20
+    """
+    if preset is not None and file is not None:
+        raise UserError("Give a config file or a 'preset', not both; overrides change either.")
+    path, changes = maybe_path("file", file, "a TOML file, or None"), as_overrides(overrides)
+    return load_config(path, changes) if preset is None else load_preset(preset, changes)
+
+
+def _train(config: Config, given: Given | None, out: Path | None, how: How, without: Sequence[int] = ()) -> Run:
+    if out is not None:
+        return run_of(verbs.train(config, out, given, how, without), given)
+    lineage = verbs.leaving_out(without)
+    problem = verbs.prepare(config, lineage, given=given, onlooker=how.onlooker)
+    config = verbs.written_down(config, problem)
+    trained = train_in_memory(config, lineage, problem, how, given)
+    return Run(config, lineage=lineage, given=given, trained=trained, problem=problem)
+
+
+def _check_numbers(rounds: int, evaluate_every: int, seed: int, threads: int | None) -> None:
+    check_whole("rounds", rounds, 1)
+    check_whole("evaluate_every", evaluate_every, 1)
+    check_whole("seed", seed, 0)
+    if threads is not None:
+        check_whole("threads", threads, 1)
+
+
+def _check_parts(method: Any, schedule: Any, uplink: Any, init: Any, precision: Any) -> None:
+    for name, value, kind, example in (
+        ("method", method, Method, "DSVGD(particles=5)"),
+        ("schedule", schedule, Schedule, "Schedule(agents_per_round=2)"),
+        ("uplink", uplink, Uplink, "Uplink('1.0d')"),
+    ):
+        if not isinstance(value, kind):
+            raise refuse(name, f"a {kind.__name__}, for instance {example}", value)
+    for name, word, words in (("init", init, get_args(Init)), ("precision", precision, get_args(Precision))):
+        if word not in words:
+            raise refuse(name, f"one of {', '.join(words)}", word)

@@ -1,0 +1,159 @@
+"""Who holds what: the examples of every agent, and which agents take part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedstein.data.examples import Dataset, Examples
+from fedstein.data.partition import PARTITIONERS
+from fedstein.data.settings import DataConfig
+from fedstein.data.sources import SOURCES, Held
+from fedstein.data.sources.files import save_examples
+from fedstein.errors import UserError
+from fedstein.likelihoods import Categorical, Likelihood
+from fedstein.streams import stream
+
+__all__ = ["Holdings", "fit_targets", "split_into_files", "who_has_what"]
+
+CLASS_PARTITIONS = ("class-pairs", "dirichlet")
+
+
+@dataclass(frozen=True, repr=False)
+class Holdings:
+    """The agents' examples. An agent keeps its number when it is erased, and never visits again."""
+
+    agents: Sequence[Examples]
+    erased: tuple[int, ...] = ()
+    remote: bool = False  # the examples are with the agents: here they are empty
+
+    def __repr__(self) -> str:
+        gone = f", {len(self.erased)} erased" if self.erased else ""
+        return f"Holdings({len(self.agents)} agents{gone}{', elsewhere' if self.remote else ''})"
+
+    @property
+    def present(self) -> list[int]:
+        """The agents that take part."""
+        return [agent for agent in range(len(self.agents)) if agent not in self.erased]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many examples each agent has."""
+        return [len(examples) for examples in self.agents]
+
+    def pooled(self, agents: Sequence[int] | None = None) -> Examples:
+        """The examples of some agents as one agent's; of all that take part if None."""
+        some = [self.agents[agent] for agent in (self.present if agents is None else agents)]
+        return Examples(torch.cat([data.x for data in some]), torch.cat([data.y for data in some]))
+
+    def erased_labels(self) -> list[int]:
+        """Labels that nobody but the erased agents holds."""
+        if not self.erased or self.remote:
+            return []
+        return sorted(set(self.pooled(self.erased).y.tolist()) - set(self.pooled().y.tolist()))
+
+    def check(self) -> None:
+        """Refuse erased agents that were never there, or all of them."""
+        if unknown := [agent for agent in self.erased if agent >= len(self.agents)]:
+            raise UserError(f"The agents must be in 0..{len(self.agents) - 1}. Got {', '.join(map(str, unknown))}.")
+        if not self.present:
+            raise UserError(
+                f"At least one of the {len(self.agents)} agents must stay: a model without any data is a new model."
+            )
+
+
+def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool = False) -> Held:
+    """The examples of each agent, what to evaluate on, and how many classes there are.
+
+    Args:
+        data: the settings.
+        seed: of the run; it decides who holds what unless `data.seed` does.
+        split: evaluate on "test" or "validation" examples.
+        remote: the agents keep their examples elsewhere; here they are empty.
+    """
+    path = Path(data.path) if data.path else None
+    source = SOURCES[data.name]
+    if source.held is not None:
+        if path is None:
+            raise UserError(f"The 'data.path' must name your folder when data.name is '{data.name}'. Got nothing.")
+        if data.validation or data.partition != "iid":
+            raise UserError(
+                f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation."
+            )
+        return source.held(path, data.agents, remote)
+    if source.load is None:
+        raise UserError(f"The 'data.name' must be a source of examples to divide. Got '{data.name}'.")
+    dataset = source.load(path)
+    train, validation = _hold_out(dataset, data.validation)
+    if split == "validation" and validation is None:
+        raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
+    if data.indices is not None and data.partition != "indices":
+        raise UserError(f"The 'data.indices' needs data.partition = 'indices'. Got '{data.partition}'.")
+    if dataset.classes is None and data.partition in CLASS_PARTITIONS:
+        raise UserError(f"The 'data.partition' {data.partition} divides classes, and these targets are no labels.")
+    generator = stream(seed if data.seed is None else data.seed, "partition")
+    parts = PARTITIONERS[data.partition](train.y, data, generator)
+    test = dataset.test if split == "test" or validation is None else validation
+    return Held([test.none() if remote else train.take(part) for part in parts], test, dataset.classes)
+
+
+def fit_targets(held: Held, likelihood: Likelihood) -> tuple[Held, int]:
+    """Everybody's targets as a likelihood takes them, and how many outputs a model of them must have.
+
+    Args:
+        held: as the data source gives it.
+        likelihood: of the run.
+
+    Raises:
+        UserError: they do not fit.
+    """
+    if isinstance(likelihood, Categorical):
+        if held.classes is None:
+            raise UserError(
+                "The targets of the data must be whole-number labels 0..C-1 of at least two classes for the likelihood "
+                f"'categorical'. Got {held.test.y.dtype} of shape {tuple(held.test.y.shape)}. For numbers set "
+                "likelihood.name=gaussian, for counts poisson, for several yes-or-no labels bernoulli."
+            )
+        targets = held.classes
+    else:
+        targets = held.test.y.shape[1] if held.test.y.dim() > 1 else 1
+    outputs = likelihood.outputs(targets)
+    agents = [_fit(data, f"agent {number}", likelihood, outputs) for number, data in enumerate(held.agents)]
+    return Held(agents, _fit(held.test, "the test examples", likelihood, outputs), held.classes), outputs
+
+
+def _fit(data: Examples, what: str, likelihood: Likelihood, outputs: int) -> Examples:
+    return Examples(data.x, likelihood.check(data.y, what, outputs))
+
+
+def _hold_out(dataset: Dataset, count: int) -> tuple[Examples, Examples | None]:
+    """The training examples without the validation ones, which are the same for every seed."""
+    if count == 0:
+        return dataset.train, None
+    if count >= len(dataset.train):
+        raise UserError(f"The 'data.validation' must be below the {len(dataset.train)} training examples. Got {count}.")
+    order = torch.randperm(len(dataset.train), generator=stream(0, "validation"))
+    return dataset.train.take(order[count:]), dataset.train.take(order[:count])
+
+
+def split_into_files(data: DataConfig, seed: int, folder: Path) -> Held:
+    """Write what each agent would hold into a file of its own, and test.npz: to try agents on machines of their own.
+
+    Args:
+        data: the settings.
+        seed: of the run.
+        folder: a new or empty one.
+    """
+    if data.synthetic:
+        raise UserError(f"The 'data.name' must be a classifier's. Got '{data.name}'.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"The 'DIR' must be a new or empty folder. Got {str(folder)!r}.")
+    held = who_has_what(data, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, examples in enumerate(held.agents):
+        save_examples(folder / f"agent-{number}.npz", examples)
+    save_examples(folder / "test.npz", held.test)
+    return held

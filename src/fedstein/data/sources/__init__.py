@@ -1,0 +1,29 @@
+"""Data sources, one file each."""
+
+from fedstein.data.sources import digits, fashion_mnist, files
+from fedstein.data.sources.base import Held, Source
+from fedstein.registry import Registry
+
+__all__ = ["SOURCES", "Held", "Source", "class_names"]
+
+SOURCES: Registry[Source] = Registry(
+    "data source",
+    "where examples come from (data.name)",
+    {
+        "fashion-mnist": fashion_mnist.SOURCE,
+        "digits": digits.SOURCE,
+        "npz": files.NPZ,
+        "folder": files.FOLDER,
+        "synthetic-gaussian": Source("Gaussian means with a known posterior (one agent a batch of observations)"),
+        "synthetic-mixture": Source(
+            "two agents, a mixture of two Gaussians each, in one dimension; the exact product is known"
+        ),
+        "given": Source("what fedstein.train was given in Python", own=True),
+    },
+)
+
+
+def class_names(source: str, classes: int) -> list[str]:
+    """What people call the classes of a source; their numbers where it has no names."""
+    names = SOURCES[source].class_names
+    return list(names) if len(names) == classes else [str(label) for label in range(classes)]

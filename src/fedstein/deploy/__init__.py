@@ -1,0 +1,1 @@
+"""Deployments: agents on machines of their own."""

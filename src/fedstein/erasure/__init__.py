@@ -1,1 +1,0 @@
-"""Erasure: the rounds that forget (rounds), the request and its run folders (request), the evidence (audit)."""

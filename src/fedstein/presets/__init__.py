@@ -1,1 +1,0 @@
-"""Settings that come with fedstein: `fedstein train --preset NAME`."""

@@ -1,0 +1,1 @@
+"""The audit of an erasure: provenance, references, behaviour, attacks, and the verdict."""

@@ -1,0 +1,137 @@
+"""Looking at what a run has learnt: its problem and particles, its metrics, predictions, shifted inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedstein.data import SHIFTS, as_inputs, enlarge, load_digits, shifted
+from fedstein.errors import UserError
+from fedstein.likelihoods import score_predictions
+from fedstein.metrics import Prediction, ece_floor, ood_auroc, scaled
+from fedstein.protocol.state import Metrics
+from fedstein.runs.folder import check_particles, is_remote, load_particles, load_run_config
+from fedstein.runs.given import Given
+from fedstein.runs.judge import predict
+from fedstein.runs.kept import load_kept
+from fedstein.runs.problem import Problem, build_problem
+from fedstein.settings import Config
+from fedstein.store.lineage import Lineage, load_lineage
+from fedstein.streams import stream
+
+__all__ = ["CLEAN", "ELSEWHERE", "Loaded", "conditions", "load_run", "predict_raw", "under_shifts"]
+
+CLEAN, ELSEWHERE = "clean", "elsewhere"
+_METRICS = ("accuracy", "ece", "nll", "brier", "confidence")
+
+
+@dataclass(frozen=True, repr=False)
+class Loaded:
+    """A run folder as it is read: what it is about, and what it has learnt."""
+
+    config: Config
+    lineage: Lineage
+    problem: Problem
+    particles: Tensor
+
+
+def load_run(run: Path, split: str | None = None, given: Given | None = None) -> Loaded:
+    """The config, lineage, problem and particles of a run folder, which must fit each other.
+
+    Args:
+        run: the folder.
+        split: evaluate on "test" or "validation" examples, if not as the config says.
+        given: what the run was given in Python.
+    """
+    config, lineage = load_run_config(run), load_lineage(run)
+    torch.set_num_threads(config.threads)
+    problem = build_problem(config, lineage, given=given, kept=load_kept(run), split=split, remote=is_remote(run))
+    particles = load_particles(run)
+    check_particles(run, config, problem.dim, particles)
+    return Loaded(config, lineage, problem, particles)
+
+
+def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x") -> Any:
+    """Probabilities and uncertainty for raw inputs (n, ...), whatever array they are in.
+
+    Args:
+        problem: what was learnt.
+        particles: (N_p, d).
+        x: the inputs.
+        what: their name in messages.
+    """
+    if problem.inputs is None:
+        raise UserError("Cannot predict: this is a problem with a known posterior, and has no inputs.")
+    likelihood = problem.task.model.likelihood
+    if not likelihood.predicts:
+        raise UserError(
+            "Cannot predict: this run has a loss of its own, which says nothing of probabilities. "
+            "Train with a likelihood."
+        )
+    inputs = as_inputs(x, what, problem.inputs.shape)
+    return predict(problem.task.model, particles, problem.inputs.ready(inputs))
+
+
+def conditions() -> list[str]:
+    """The test images as they are, then each shift at each level."""
+    return [CLEAN, *(f"{name} {level:g}" for name, (_, levels) in SHIFTS.items() for level in levels)]
+
+
+def under_shifts(problem: Problem, particles: Tensor, scale: float = 1.0) -> dict[str, Metrics]:
+    """Metrics under every condition, and how well uncertainty tells inputs from elsewhere (AUROC).
+
+    The inputs from elsewhere are scikit-learn's handwritten digits at the size of the images, and uniform noise. Shifts
+    are drawn from a seed of their own: every run sees the same images.
+
+    Args:
+        problem: what was learnt.
+        particles: (N_p, d).
+        scale: of temperature scaling; 1 is none.
+    """
+    images, test, inputs = problem.judge.raw_test, problem.judge.test, problem.inputs
+    grey = images is not None and images.ndim == 4 and images.shape[1] == 1
+    if (
+        not grey
+        or images is None
+        or test is None
+        or inputs is None
+        or problem.task.model.likelihood.name != "categorical"
+    ):
+        raise UserError("Shifted inputs need a classifier of grey images (n, 1, height, width).")
+    labels, bins = test.y, problem.judge.ece_bins
+
+    def predicted(raw: Tensor) -> Prediction:
+        assert inputs is not None
+        plain: Prediction = predict(problem.task.model, particles, inputs.ready(raw))
+        if scale == 1.0:
+            return plain
+        probabilities = scaled(plain.probabilities, scale)
+        entropy = -torch.special.xlogy(probabilities, probabilities).sum(1)
+        return Prediction(probabilities, entropy - plain.epistemic, plain.epistemic)
+
+    inside = predicted(images)
+    floor = ece_floor(inside.probabilities, stream(0, "ece floor"), bins)
+    scores = {CLEAN: _scores(inside, labels, bins) | {"ece_floor": floor}}
+    for name, (_, levels) in SHIFTS.items():
+        for level in levels:
+            moved = shifted(images, name, level, stream(0, f"{name} {level:g}"))
+            scores[f"{name} {level:g}"] = _scores(predicted(moved), labels, bins)
+    elsewhere = {"uniform": torch.rand((2000, *images.shape[1:]), generator=stream(0, "elsewhere"))}
+    digits = load_digits()
+    if images.shape[1:] != digits.test.x.shape[1:]:  # or they are what the run was trained on
+        elsewhere["digits"] = enlarge(torch.cat([digits.train.x, digits.test.x]), *images.shape[-2:])
+    scores[ELSEWHERE] = {}
+    for name, raw in elsewhere.items():
+        outside = predicted(raw)
+        scores[ELSEWHERE][f"{name}_entropy"] = ood_auroc(inside.entropy, outside.entropy)
+        scores[ELSEWHERE][f"{name}_epistemic"] = ood_auroc(inside.epistemic, outside.epistemic)
+    return scores
+
+
+def _scores(prediction: Prediction, labels: Tensor, bins: int) -> Metrics:
+    metrics = score_predictions(prediction, labels, bins)
+    return {name: metrics[name] for name in _METRICS}

@@ -1,0 +1,1 @@
+"""Forgetting agents: the request, the plan, the rounds, and the end."""

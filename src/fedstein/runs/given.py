@@ -1,0 +1,200 @@
+"""What was given in Python and no config can say: a module built on the spot, data in memory, a loss, a prior.
+
+A run of such things is recorded like any other. To go on with it they are given again, and must be the same: the
+module by its structure (the names, shapes and types of its parameters), the data by a digest of each agent's examples,
+which is kept in that agent's own folder and so purged with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from fedstein.data import Examples, as_examples
+from fedstein.errors import UserError
+from fedstein.inference import Prior
+from fedstein.likelihoods import Categorical, Likelihood
+from fedstein.models import Loss, Precision, TorchModule, Way, cross_entropy, particle_model
+from fedstein.models.dense import DenseStack
+from fedstein.store.files import write
+
+__all__ = ["Given", "check_given", "keep_digests", "take_in"]
+
+
+@dataclass(frozen=True, repr=False)
+class Given:
+    """A module and everybody's examples, checked."""
+
+    module: nn.Module
+    model: DenseStack | TorchModule
+    agents: tuple[Examples, ...]
+    test: Examples | None = None
+    loss: Loss | Likelihood = cross_entropy
+    prior: Prior | None = None  # where no config can say it
+    outputs: int = 0  # of the module, for one input; 0: the loss is one's own
+
+    def __repr__(self) -> str:
+        return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
+
+    def fingerprint(self) -> str:
+        """Of the structure of the module, and of the loss and the prior by their names."""
+        kinds = [(name, type(part).__qualname__) for name, part in self.module.named_modules()]
+        shapes = [
+            (name, tuple(value.shape), str(value.dtype), value.requires_grad) for name, value in _tensors(self.module)
+        ]
+        if isinstance(self.loss, Likelihood) and self.loss != Categorical():
+            loss = repr(self.loss)
+        else:  # classes are the same thing as a likelihood and as a loss
+            plain: Any = cross_entropy if isinstance(self.loss, Likelihood) else self.loss
+            loss = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', type(plain).__name__)}"
+        return hashlib.sha256(repr([kinds, shapes, loss, _described(self.prior)]).encode()).hexdigest()[:32]
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _described(prior: Prior | None) -> str:
+    """A prior by what it says of itself; by its class alone where that is only where it lies in memory."""
+    said = repr(prior)
+    return f"{type(prior).__module__}.{type(prior).__qualname__}" if " at 0x" in said else said
+
+
+def take_in(
+    module: nn.Module,
+    agents: Sequence[Any],
+    test: Any = None,
+    loss: Loss | Likelihood = cross_entropy,
+    prior: Prior | None = None,
+    precision: Precision = "float32",
+    way: Way | Literal["auto"] = "auto",
+) -> Given:
+    """Check what a user gave, and make it what training takes.
+
+    Args:
+        module: maps (B, ...) inputs to (B, classes) logits, or to whatever `loss` takes.
+        agents: one (x, y) pair or map-style data set for each; None for an agent that was erased.
+        test: the same, or None.
+        loss: a likelihood, or per-example losses.
+        prior: where it is not N(0, std^2 I).
+        precision: of the products.
+        way: how several particles are computed, where the module is no dense stack.
+
+    Raises:
+        UserError: something does not fit.
+    """
+    if not isinstance(module, nn.Module):
+        raise UserError(f"The 'module' must be a Module. Got {module!r} instead.")
+    if not callable(loss):
+        raise UserError(
+            "The 'loss' must be a function of outputs and targets that returns the loss of each example, for instance "
+            f"fedstein.models.cross_entropy. Got {loss!r} instead."
+        )
+    if lazy := [name for name, value in _tensors(module) if is_lazy(value)]:
+        raise UserError(
+            f"The 'module' must know the shapes of its parameters; '{lazy[0]}' does not yet. Run it once on an example "
+            "first: module(x[:1])."
+        )
+    if not isinstance(agents, list | tuple) or len(agents) == 0:
+        raise UserError(f"The 'agents' must be a list of one data set for each agent. Got {type(agents).__name__}.")
+    if all(data is None for data in agents):
+        raise UserError("The 'agents' must be a list of one data set for each agent. Got None for all of them.")
+    names = [f"agents[{k}]" for k in range(len(agents))] + (["test"] if test is not None else [])
+    given = [*agents, test] if test is not None else list(agents)
+    known = {name: as_examples(data, name) for name, data in zip(names, given, strict=True) if data is not None}
+    first_name, first = next(iter(known.items()))
+    for name, data in known.items():
+        if data.x.shape[1:] != first.x.shape[1:]:
+            raise UserError(
+                f"{name}: x must be shaped like that of {first_name}, {tuple(first.x.shape[1:])}. "
+                f"Got {tuple(data.x.shape[1:])} instead."
+            )
+    model = particle_model(module, loss, precision, first.x[:2], way)
+    if isinstance(model, TorchModule) and model.takes_tokens(first.x[:2]):
+        known = {
+            name: as_examples(data, name, tokens=True)
+            for name, data in zip(names, given, strict=True)
+            if data is not None
+        }
+        first = known[first_name]
+    outputs = 0
+    if model.likelihood.predicts:
+        outputs = _outputs(model, first.x, first_name)
+        known = {name: Examples(data.x, model.likelihood.check(data.y, name, outputs)) for name, data in known.items()}
+        first = known[first_name]
+    if isinstance(model, TorchModule):
+        model.check(first.x[:2], first.y[:2])
+        for note in model.notes:
+            warnings.warn(note, stacklevel=3)
+    everyone = tuple(known.get(f"agents[{k}]", first.none()) for k in range(len(agents)))
+    return Given(module, model, everyone, known.get("test"), loss, prior, outputs)
+
+
+def _outputs(model: DenseStack | TorchModule, x: Tensor, name: str) -> int:
+    """How many numbers the module gives for one input."""
+    try:
+        shape = model.outputs(model.draw(1, torch.Generator()), x[:1]).shape
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise UserError(f"The 'module' does not run on the inputs of {name} ({x.dtype}): {error}.") from error
+    if len(shape) != 3:
+        raise UserError(
+            f"The 'module' must return (B, outputs) for (B, ...) inputs. Got (B, {str(tuple(shape[2:]))[1:]}."
+        )
+    return shape[2]
+
+
+def keep_digests(run: Path, given: Given) -> None:
+    """Write down, in each agent's own folder, which examples it had, and which the test set is."""
+    if given.test is not None:
+        write(run / "test.sha256", _digest(given.test).encode())
+    for agent, examples in enumerate(given.agents):
+        if len(examples):
+            folder = run / "agents" / f"agent-{agent}"
+            folder.mkdir(parents=True, exist_ok=True)
+            write(folder / "data.sha256", _digest(examples).encode())
+
+
+def _check_test(run: Path, given: Given) -> None:
+    kept = run / "test.sha256"
+    if not kept.is_file():
+        return
+    if given.test is None:
+        warnings.warn(f"The run '{run}' has a test set, and none is given: nothing can be evaluated.", stacklevel=4)
+    elif kept.read_text(encoding="utf-8").strip() != _digest(given.test):
+        raise UserError(f"The 'test' is not the one that run '{run}' was made with.")
+
+
+def check_given(run: Path, given: Given, fingerprint: str | None, erased: Sequence[int]) -> None:
+    """Refuse what is not the same as before.
+
+    Args:
+        run: the folder.
+        given: now.
+        fingerprint: of the module then.
+        erased: the agents that take no part.
+    """
+    if given.fingerprint() != fingerprint:
+        raise UserError(
+            f"The 'module' is not the one that run '{run}' was made with: the names, shapes or types of its "
+            "parameters, the loss or the prior are others."
+        )
+    _check_test(run, given)
+    for agent in [agent for agent in range(len(given.agents)) if agent not in erased]:
+        kept = run / "agents" / f"agent-{agent}" / "data.sha256"
+        if kept.is_file() and kept.read_text(encoding="utf-8").strip() != _digest(given.agents[agent]):
+            raise UserError(f"agents[{agent}] are not the examples that run '{run}' was made with.")
+
+
+def _digest(examples: Examples) -> str:
+    content = hashlib.sha256(repr((tuple(examples.x.shape), str(examples.y.dtype))).encode())
+    for part in (examples.x, examples.y):
+        content.update(part.contiguous().numpy().tobytes())
+    return content.hexdigest()

@@ -1,0 +1,39 @@
+"""Stopping after a round: what a signal asks for, and where it is done."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from fedstein.protocol.state import State, Told
+
+__all__ = ["StopAfterRound"]
+
+
+class StopAfterRound:
+    """The first Ctrl-C (or SIGTERM) ends the training after the round that is under way, the second one at once.
+
+    A watcher, and the last of them, so that all others have seen the round.
+
+    Args:
+        begun: whether there is anything to keep yet. Until then (data is loaded, a network pre-trained) the first
+            signal ends it at once: nobody waits for a round that is far away.
+    """
+
+    def __init__(self, begun: Callable[[], bool] = lambda: True) -> None:
+        self._asked, self._begun = False, begun
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked or not self._begun():
+            raise KeyboardInterrupt
+        self._asked = True
+        print("fedstein: stopping after this round; once more to stop at once", file=sys.stderr)
+
+    def after_round(self, state: State, told: Told) -> None:
+        """The place to stop."""
+        if self._asked:
+            raise KeyboardInterrupt

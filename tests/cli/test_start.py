@@ -1,0 +1,112 @@
+"""Quick to start, quick to stop: what a look at the help imports, and Ctrl-C at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAVY = ("torch", "scipy", "matplotlib", "numpy", "pydantic", "sklearn")
+WATCHED = f"""
+import sys
+from fedstein.__main__ import main
+sys.argv = ["fedstein", *sys.argv[1:]]
+try:
+    main()
+finally:
+    loaded = [name for name in {HEAVY!r} if name in sys.modules]
+    print("LOADED", loaded, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["plan", "--help"], 0),
+        (["train", "--help"], 0),
+        (["flower", "--help"], 0),
+        (["trian"], 2),
+        (["train", "--nonsense"], 2),
+        (["plan", "--dim", "many"], 2),
+        (["forget", "run"], 2),
+        (["audit", "run", "--tier", "slow"], 2),
+        ([], 0),
+    ],
+)
+def test_help_and_mistakes_import_nothing_heavy(words, code):
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code or (words == [] and done.returncode in (0, 2))
+    assert "LOADED []" in done.stderr
+
+
+def test_importing_fedstein_imports_nothing_heavy():
+    words = f"import sys, fedstein; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_an_agents_side_loads_no_server_report_or_plotting():
+    words = """
+import sys, fedstein.deploy.flower.client, fedstein.deploy.flower.agent_store, fedstein.protocol.wire
+rooms = ("runs", "report", "studies", "sweeps", "api", "cli", "protocol.server", "deploy.flower.server")
+print([name for name in sys.modules if any(name.startswith(f"fedstein.{room}") for room in rooms)
+       or name.split(".")[0] in ("matplotlib", "scipy", "sklearn", "PIL")])
+"""
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_without_the_extras_an_agents_machine_works(tmp_path):
+    words = """
+import sys
+for name in ("matplotlib", "PIL", "sklearn", "scipy", "ray", "mlflow", "tensorboard"):
+    sys.modules[name] = None
+import numpy as np
+random = np.random.default_rng(0)
+x, y = random.normal(size=(60, 5)).astype("float32"), random.integers(0, 3, 60)
+np.savez("data.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+from fedstein.cli.main import main
+sys.argv = ["fedstein", "train", "--json", "--out", "run", *sys.argv[1:]]
+main()
+"""
+    settings = ["data.name=npz", "data.path=data.npz", "data.agents=3", "rounds=4", "uplink.budget=2.0d"]
+    more = [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run(
+        [sys.executable, "-c", words, *more], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = subprocess.run(
+        [sys.executable, "-c", words.replace('"train"', '"report"').replace('"--out", "run"', '"run"')],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert told.returncode == 2
+    assert "pip install 'fedstein[report]'" in told.stderr
+
+
+@pytest.mark.parametrize("command", [["--help"], ["train", "--set", "data.name=digits", "--set", "rounds=1000000"]])
+def test_ctrl_c_at_any_moment_ends_in_one_line(command, tmp_path):
+    chance = random.Random(0)
+    codes = []
+    for number in range(12):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fedstein", *command], cwd=tmp_path, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        time.sleep(0.06 + (0.05 if command == ["--help"] else 3.0) * chance.random() * (number > 0))
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+        if process.returncode == -signal.SIGINT and not said:
+            continue  # it died before Python had a handler at all: how long that takes is the machine's affair
+        codes.append(process.returncode)
+        assert "Traceback" not in said, said
+        assert len([line for line in said.splitlines() if line]) <= 1, said
+    assert set(codes) <= {130, 0 if command == ["--help"] else 130}
+    assert 130 in codes
