@@ -93,7 +93,7 @@ def ours(model: TorchModule, x: Tensor, y: Tensor) -> Step:
 
 def our_outputs(model: TorchModule, x: Tensor) -> Step:
     particles = model.draw(PARTICLES, torch.Generator().manual_seed(0))
-    return lambda: model.log_probabilities(particles, x)
+    return lambda: model.outputs(particles, x)
 
 
 def interleave(steps: dict[str, Step], seconds: float) -> dict[str, tuple[float, float]]:

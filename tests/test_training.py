@@ -89,7 +89,7 @@ def test_divergence_says_where_and_keeps_the_last_good_state(tmp_path, agents):
         ({"rounds": 0}, "at least 1"),
         ({"agents": [(torch.zeros(0, 64), torch.zeros(0))]}, r"agents\[0\] has no examples"),
         ({"agents": [(torch.zeros(2, 64), torch.tensor([0, 10]))]}, r"0\.\.9"),
-        ({"agents": [(torch.zeros(2, 63), torch.tensor([0, 1]))]}, "cannot be used as particles"),
+        ({"agents": [(torch.zeros(2, 63), torch.tensor([0, 1]))]}, "does not run on the inputs of agents"),
         ({"agents": [(torch.zeros(2, 64), [0, 1]), (torch.zeros(2, 65), [0, 1])]}, r"agents\[1\]: x must be shaped"),
         ({"method": DSVGD(factor="linear", stiffness=0.5)}, "method.stiffness"),
         ({"method": DSVGD(factor="linear"), "prior": fedstein.UniformPrior(-1, 1)}, "Gaussian prior"),

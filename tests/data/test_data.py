@@ -9,10 +9,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstein.data import as_examples, class_pairs, dirichlet, from_indices, iid, load_digits, load_npz
+from fedstein.data import (
+    DataConfig,
+    as_examples,
+    class_pairs,
+    dirichlet,
+    fit_targets,
+    from_indices,
+    iid,
+    load_digits,
+    load_npz,
+    who_has_what,
+)
 from fedstein.data.sources import fashion_mnist as source
 from fedstein.data.sources.idx import read_idx
 from fedstein.errors import UserError
+from fedstein.likelihoods import Categorical
 
 
 def idx(array):
@@ -154,9 +166,9 @@ def test_impossible_splits_are_refused(labels, generator, split, message):
 
 def test_examples_come_in_many_shapes(generator):
     x, y = torch.rand(4, 3, generator=generator), torch.tensor([0, 1, 1, 0])
-    wanted = as_examples((x, y), "a", 2)
+    wanted = as_examples((x, y), "a")
     for data in ((x.numpy(), y.numpy()), (x.tolist(), y.tolist()), torch.utils.data.TensorDataset(x, y), wanted):
-        examples = as_examples(data, "a", 2)
+        examples = as_examples(data, "a")
         torch.testing.assert_close(examples.x, wanted.x)
         assert examples.y.tolist() == y.tolist()
 
@@ -177,7 +189,7 @@ def test_examples_come_in_many_shapes(generator):
 )
 def test_bad_examples_are_refused(data, message):
     with pytest.raises(UserError, match=message):
-        as_examples(data, "agents[0]", 2)
+        Categorical().check(as_examples(data, "agents[0]").y, "agents[0]", 2)
 
 
 def save(path, **arrays):
@@ -199,15 +211,16 @@ def test_npz(tmp_path):
         ({"x_train": np.full((4, 2), np.nan)}, "NaN"),
         ({"y_test": np.array([0, 2])}, "labels must be in"),
         ({"y_train": np.array([0.0, 1, 0, 1])}, "whole-number"),
-        ({"y_train": np.zeros(4, int)}, "2 to 4 classes"),
+        ({"y_train": np.zeros(4, int)}, "at least two classes"),
         ({"x_test": np.zeros((2, 3))}, "same shape"),
         ({"x_train": np.array([{}, {}, {}, {}], dtype=object)}, r"never loaded. Save numbers: np.savez\(file, x="),
     ],
 )
 def test_bad_npz_is_refused(tmp_path, arrays, message):
     save(tmp_path / "a.npz", **arrays)
+    data = DataConfig(name="npz", path=str(tmp_path / "a.npz"), agents=2)
     with pytest.raises(UserError, match=message) as error:
-        load_npz(tmp_path / "a.npz")
+        fit_targets(who_has_what(data, 0), Categorical())
     assert "pickle" not in str(error.value)  # numpy would have it allowed
 
 

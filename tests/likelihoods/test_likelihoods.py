@@ -17,10 +17,18 @@ from torchmetrics.classification import MulticlassCalibrationError
 
 import fedstein
 from fedstein.errors import DivergedError, UserError
-from fedstein.likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian, Likelihood, OwnLoss, Poisson
+from fedstein.likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Likelihood,
+    OwnLoss,
+    Poisson,
+    score_predictions,
+)
 from fedstein.metrics import Prediction, mix
 from fedstein.models import DenseStack, TorchModule, cross_entropy
-from fedstein.runs.judge import score_predictions
 
 
 def spoken(likelihood, targets, n=300, particles=4, seed=0):
@@ -53,7 +61,7 @@ def test_categorical_has_the_bits_of_cross_entropy(generator):
 def test_categorical_predicts_and_scores_as_before(generator):
     model = DenseStack([6, 5, 4])
     x, y = torch.randn(50, 6, generator=generator), torch.randint(4, (50,), generator=generator)
-    logs = model.log_probabilities(model.draw(3, generator), x)
+    logs = model.outputs(model.draw(3, generator), x).log_softmax(-1)
     likelihood = Categorical()
     now, before = likelihood.predict(logs), mix(logs)
     np.testing.assert_allclose(now.probabilities, before.probabilities, rtol=1e-6)

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fedstein.errors import UserError
+from fedstein.likelihoods import Categorical
 from fedstein.models import ModelConfig, PriorConfig, fingerprint, network, origin
 from fedstein.models.named import frozen_values, listing, make_module, unlike_listing
 
@@ -62,9 +63,13 @@ def nets(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+def log_probabilities(model, particles, x):
+    return model.outputs(particles, x).log_softmax(-1)
+
+
 def made(module, init="fan-in", seed=0, frozen=None, parameters=None, **settings):
     config = ModelConfig(module=module, **settings)
-    return network(config, PriorConfig(init=init), torch.Size([4]), 3, seed, frozen, parameters)
+    return network(config, PriorConfig(init=init), Categorical(), torch.Size([4]), 3, seed, frozen, parameters)
 
 
 def test_a_network_by_name_is_that_network(nets):
@@ -93,7 +98,7 @@ def test_only_what_matches_is_learnt_and_the_rest_is_kept(nets):
     x = torch.randn(7, 4)
     particle = torch.cat([module.head.weight.detach().reshape(-1), module.head.bias.detach()])
     inputs = x if net.prepare is None else net.prepare(x)
-    ours = net.model.log_probabilities(particle[None], inputs)[0]
+    ours = log_probabilities(net.model, particle[None], inputs)[0]
     torch.testing.assert_close(ours, module(x).log_softmax(1).detach())
 
 
@@ -200,7 +205,7 @@ def test_the_order_of_parameters_is_part_of_what_they_are():
 
 def test_the_built_in_network_has_no_values_of_its_own():
     with pytest.raises(UserError, match=r"'prior.init' module needs 'model.module'"):
-        network(ModelConfig(), PriorConfig(init="module"), torch.Size([4]), 3, 0)
+        network(ModelConfig(), PriorConfig(init="module"), Categorical(), torch.Size([4]), 3, 0)
 
 
 @pytest.mark.parametrize("name", ["nets", "nets:", ":make", "nets:make()", "../nets:make", "nets:make cnn"])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedstein.errors import UserError
 
-__all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers"]
+__all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers", "as_taken", "read_examples"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,31 @@ def as_examples(data: Any, what: str, tokens: bool = False) -> Examples:
         UserError: several inputs, shapes that do not fit, no examples, NaN or infinity. Whether the targets fit a
             likelihood is that one's to say.
     """
+    return as_taken(read_examples(data, what), what, tokens)
+
+
+def as_taken(raw: Examples, what: str, tokens: bool) -> Examples:
+    """Examples with inputs as a module takes them.
+
+    Args:
+        raw: as they were read.
+        what: their name in messages.
+        tokens: the inputs are token ids.
+    """
+    x = _whole(raw.x, f"{what}: x") if tokens else as_numbers(raw.x)
+    if not torch.isfinite(x).all():
+        row = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).nonzero()[0])
+        raise UserError(f"{what}: x has NaN or infinity, first in row {row}. Clean or impute it first.")
+    return Examples(x, raw.y)
+
+
+def read_examples(data: Any, what: str) -> Examples:
+    """What a user brought, with inputs of whatever type they are: as long as it is not known what the module takes.
+
+    Args:
+        data: (x, y), or a map-style data set.
+        what: its name in messages.
+    """
     if isinstance(data, Examples):
         x, y = data.x, data.y
     elif isinstance(data, tuple | list) and len(data) == 2:
@@ -82,10 +107,6 @@ def as_examples(data: Any, what: str, tokens: bool = False) -> Examples:
         raise UserError(f"{what} must have as many x as y. Got shapes {tuple(x.shape)} and {tuple(y.shape)} instead.")
     if len(x) == 0:
         raise UserError(f"{what} has no examples. Give every agent at least one, or leave the agent out.")
-    x = _whole(x, f"{what}: x") if tokens else as_numbers(x)
-    if not torch.isfinite(x).all():
-        row = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).nonzero()[0])
-        raise UserError(f"{what}: x has NaN or infinity, first in row {row}. Clean or impute it first.")
     if y.is_floating_point() and not torch.isfinite(y).all():
         raise UserError(f"{what}: y has NaN or infinity. Clean or impute it first.")
     return Examples(x, y)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedstein.data import Examples, as_examples
+from fedstein.data import Examples
+from fedstein.data.examples import as_taken, read_examples
 from fedstein.errors import UserError
 from fedstein.inference import Prior
 from fedstein.likelihoods import Categorical, Likelihood
@@ -93,7 +94,7 @@ def take_in(
     """
     if not isinstance(module, nn.Module):
         raise UserError(f"The 'module' must be a Module. Got {module!r} instead.")
-    if not callable(loss):
+    if not isinstance(loss, Likelihood) and not callable(loss):
         raise UserError(
             "The 'loss' must be a function of outputs and targets that returns the loss of each example, for instance "
             f"fedstein.models.cross_entropy. Got {loss!r} instead."
@@ -109,7 +110,7 @@ def take_in(
         raise UserError("The 'agents' must be a list of one data set for each agent. Got None for all of them.")
     names = [f"agents[{k}]" for k in range(len(agents))] + (["test"] if test is not None else [])
     given = [*agents, test] if test is not None else list(agents)
-    known = {name: as_examples(data, name) for name, data in zip(names, given, strict=True) if data is not None}
+    known = {name: read_examples(data, name) for name, data in zip(names, given, strict=True) if data is not None}
     first_name, first = next(iter(known.items()))
     for name, data in known.items():
         if data.x.shape[1:] != first.x.shape[1:]:
@@ -117,14 +118,11 @@ def take_in(
                 f"{name}: x must be shaped like that of {first_name}, {tuple(first.x.shape[1:])}. "
                 f"Got {tuple(data.x.shape[1:])} instead."
             )
-    model = particle_model(module, loss, precision, first.x[:2], way)
-    if isinstance(model, TorchModule) and model.takes_tokens(first.x[:2]):
-        known = {
-            name: as_examples(data, name, tokens=True)
-            for name, data in zip(names, given, strict=True)
-            if data is not None
-        }
-        first = known[first_name]
+    some = first.x[:2].float()
+    model = particle_model(module, loss, precision, some, way)
+    tokens = isinstance(model, TorchModule) and model.takes_tokens(some)
+    known = {name: as_taken(data, name, tokens) for name, data in known.items()}
+    first = known[first_name]
     outputs = 0
     if model.likelihood.predicts:
         outputs = _outputs(model, first.x, first_name)
