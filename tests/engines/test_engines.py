@@ -132,7 +132,7 @@ def about(config, data, problem):
     shape, classes = data.x.shape[1:], problem.task.model.sizes[-1]
     frozen = problem.kept.frozen
     named = None if frozen is None else digest(frozen)
-    return About(config.uplink, config.model, config.prior, config.threads, shape, classes, named)
+    return About(config.uplink, config.model, config.prior, config.likelihood, config.threads, shape, classes, named)
 
 
 class Seen:
