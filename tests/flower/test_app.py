@@ -180,10 +180,11 @@ def test_nothing_is_written_for_names_that_do_not_do(tmp_path):
 def test_a_node_looks_at_its_data_and_keeps_its_folder_to_itself(tmp_path):
     data = tmp_path / "own.npz"
     node = Node("north", data, tmp_path / "state", "127.0.0.1:1", None, None)
-    np.savez(data, x=np.zeros((3, 4)), y=np.array([0, 1, -1]))
+    # What no likelihood takes; whether targets fit the run's is looked at when its first order comes.
+    np.savez(data, x=np.zeros((3, 4)), y=np.array([0.5, 1, np.nan]))
     with pytest.raises(UserError, match=r"own\.npz"):
         serve_node(node, print)
-    np.savez(data, x=np.zeros((3, 4)), y=np.array([0.5, 1, 1]))
+    np.savez(data, x=np.full((3, 4), np.inf), y=np.array([0, 1, 1]))
     with pytest.raises(UserError, match=r"own\.npz"):
         serve_node(node, print)
     np.savez(data, x=np.zeros((3, 4)), y=np.array([9, 9, 9]))  # few, and of one class: that is an agent as well
