@@ -1,0 +1,160 @@
+"""A stranger's networks and numbers, by name, through the verbs: train, resume, evaluate, report, forget, audit."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import fedstein as fs
+from fedstein.data import load_digits
+
+NETS = """
+from torch import nn
+
+def make_cnn(channels=1, width=4):
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(2, width), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(16 * width, 10),
+    )
+
+class Rows(nn.Module):
+    def __init__(self, hidden=6):
+        super().__init__()
+        self.gru = nn.GRU(8, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, 10)
+
+    def forward(self, x):
+        return self.head(self.gru(x[:, 0])[0][:, -1])
+
+class Backbone(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU())
+        self.head = nn.Linear(12, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+def make_regressor(width=8):
+    return nn.Sequential(nn.Linear(3, width), nn.GELU(), nn.Linear(width, 1))
+"""
+LINEAR = (
+    "method.particles=3", "method.factor=linear", "method.likelihood=mean", "method.temperature=0.01",
+    "method.stiffness=20", "method.local_steps=4", "method.step_size=0.1", "recording.escrow=true",
+)  # fmt: skip
+DIGITS = ("data.name=digits", "data.agents=4", "threads=1", "evaluation.every=4", "uplink.budget=4.0d", *LINEAR)
+
+
+@pytest.fixture
+def nets(tmp_path, monkeypatch):
+    """A folder to work in, with a file of one's own."""
+    (tmp_path / "nets.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    yield tmp_path
+    sys.modules.pop("nets", None)
+
+
+def train(*settings, rounds=8, out="a"):
+    return fs.train_config(fs.config(None, f"rounds={rounds}", *settings), out, progress=False)
+
+
+def story(run, tmp_path):
+    """What comes after training: an erasure and its evidence."""
+    after = run.forget([2], repair=3, out=tmp_path / "after", progress=False)
+    assert after.lineage.erased == (2,)
+    audit = after.audit(progress=False)
+    status = {check.name: check.status for check in audit.checks}
+    assert status["provenance"] == status["purged"] == status["never scheduled again"] == "pass"
+    assert after.report().is_file()
+    return after
+
+
+def test_a_cnn_goes_through_every_verb(nets):
+    settings = (*DIGITS, "model.module=nets:make_cnn", "model.args={width = 6}")
+    first = train(*settings)
+    record = json.loads((nets / "a" / "model.json").read_text())
+    assert (record["module"], record["args"]) == ("nets:make_cnn", {"width": 6})
+    assert record["parameters"]["0.weight"] == "6x1x3x3 float32 learnt"
+    assert first.config.model.way in ("vmap", "loop")  # measured once, and written down
+    run = fs.open("a").resume(rounds=12, progress=False)
+    at_once = train(*settings, f"model.way={first.config.model.way}", rounds=12, out="b")
+    assert torch.equal(run.particles, at_once.particles)
+    assert run.evaluate()["accuracy"] == run.metrics["accuracy"] > 0.5
+    digits = load_digits()
+    assert run.predict(digits.test.x).probabilities.shape == (360, 10)
+    after = story(run, nets)
+    assert len(fs.compare(["b", after], nets / "compared.html").rows) == 2
+
+
+def test_what_vmap_cannot_go_through_is_looped_over(nets):
+    run = train(*DIGITS, "model.module=nets:Rows", rounds=4)
+    assert run.config.model.way == "loop"
+    assert fs.open("a").resume(rounds=5, progress=False).rounds == 5
+    story(fs.open("a"), nets)
+
+
+def test_a_frozen_backbone_costs_nothing_on_the_way(nets):
+    digits = load_digits()
+    backbone = importlib.import_module("nets").Backbone()
+    with torch.no_grad():
+        backbone(digits.train.x)  # so that batch norm has statistics of its own
+    save_file(backbone.state_dict(), nets / "w.safetensors")
+    run = train(
+        *DIGITS, "model.module=nets:Backbone", "model.particles=['head.*']", "model.weights=w.safetensors",
+        "prior.init=module", rounds=4,
+    )  # fmt: skip
+    assert run.particles.shape == (3, 12 * 10 + 10)
+    assert all(bill.bits <= 4 * 130 for bill in run.bills)
+    (nets / "w.safetensors").unlink()  # the run has kept it
+    after = story(fs.open("a").resume(rounds=6, progress=False), nets)
+    kept = fs.open("after").predict(digits.test.x).probabilities
+    assert torch.equal(kept, after.predict(digits.test.x).probabilities)
+
+
+def test_numbers_have_their_own_likelihood_and_metrics(nets, generator):
+    (nets / "data").mkdir()
+    weights = torch.tensor([3.0, -2.0, 1.0])
+    for name, count in (("test", 200), *((f"agent-{agent}", 60) for agent in range(4))):
+        x = torch.randn(count, 3, generator=generator)
+        y = 50 + 10 * (x @ weights) + 5 * torch.randn(count, generator=generator)
+        np.savez(nets / "data" / f"{name}.npz", x=x.numpy(), y=y.numpy())
+    run = train(
+        "data.name=folder", "data.path=data", "data.agents=4", "threads=1", "evaluation.every=20",
+        "uplink.budget=16.0d", "model.module=nets:make_regressor", "likelihood.name=gaussian",
+        "likelihood.center=50", "likelihood.scale=40", "likelihood.std=5", *LINEAR,
+        "method.step_size=0.005", "method.stiffness=100", "method.local_steps=20", rounds=40,
+    )  # fmt: skip
+    assert {"rmse", "nll", "crps", "coverage_90"} <= run.metrics.keys()
+    assert "accuracy" not in run.metrics
+    assert run.metrics["rmse"] < 20  # the targets have a standard deviation of 38
+    prediction = run.predict(torch.zeros(2, 3))
+    assert prediction.mean.shape == (2, 1)
+    assert (prediction.epistemic >= 0).all()
+    assert "accuracy" not in run.report().read_text()
+    story(run, nets)
+
+
+def test_code_that_changed_is_refused_with_the_difference(nets):
+    train(*DIGITS, "model.module=nets:make_cnn", rounds=4)
+    (nets / "nets.py").write_text(NETS.replace("width=4", "width=8"))
+    sys.modules.pop("nets")
+    importlib.invalidate_caches()
+    with pytest.raises(fs.UserError, match=r"not the network of this run any more: .*'0\.weight' was 4x1x3x3"):
+        fs.open("a").evaluate()
+
+
+def test_a_folder_of_somebody_else_runs_no_code(nets, monkeypatch):
+    train(*DIGITS, "model.module=nets:make_cnn", rounds=4)
+    monkeypatch.setenv("XDG_STATE_HOME", str(nets / "another home"))
+    with pytest.raises(fs.UserError, match="Nobody has trained with it here, so it is not run"):
+        fs.open("a").evaluate()
+    monkeypatch.setenv("FEDSTEIN_MODULES", "nets:*")
+    assert fs.open("a").evaluate()["accuracy"] > 0
