@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fedstein.data import Examples
     from fedstein.errors import DivergedError, FedsteinError, PayloadError, RunError, SilenceError, UserError
     from fedstein.inference import GaussianPrior, UniformPrior
+    from fedstein.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
     from fedstein.methods import DSGLD, DSVGD, METHODS, QLSD, CentralSVGD, FedAvg, Method
     from fedstein.metrics import Prediction
     from fedstein.models import to_group_norm
@@ -32,6 +33,7 @@ _PLACES = {
         "UserError",
     ),
     "fedstein.inference": ("GaussianPrior", "UniformPrior"),
+    "fedstein.likelihoods": ("Bernoulli", "Categorical", "Gaussian", "Likelihood", "Poisson"),
     "fedstein.methods": ("DSGLD", "DSVGD", "METHODS", "QLSD", "CentralSVGD", "FedAvg", "Method"),
     "fedstein.metrics": ("Prediction",),
     "fedstein.models": ("to_group_norm",),
@@ -49,15 +51,20 @@ __all__ = [
     "METHODS",
     "QLSD",
     "Audit",
+    "Bernoulli",
+    "Categorical",
     "CentralSVGD",
     "Config",
     "DivergedError",
     "Examples",
     "FedAvg",
     "FedsteinError",
+    "Gaussian",
     "GaussianPrior",
+    "Likelihood",
     "Method",
     "PayloadError",
+    "Poisson",
     "Prediction",
     "Run",
     "RunError",

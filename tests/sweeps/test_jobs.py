@@ -202,19 +202,19 @@ def handlers():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_waits_for_the_round_and_the_second_does_not(number, capsys):
     state, told = State(1, torch.zeros(1, 1)), Told()
-    stop = StopAfterRound()
+    stop = StopAfterRound(print)
     stop.after_round(state, told)
     signal.raise_signal(number)
-    assert capsys.readouterr().err == "fedstein: stopping after this round; once more to stop at once\n"
+    assert capsys.readouterr().out == "stopping after this round; once more to stop at once\n"
     with pytest.raises(KeyboardInterrupt):
         stop.after_round(state, told)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(number)
     # Before there is anything to keep, nobody waits.
-    StopAfterRound(begun=lambda: False)
+    StopAfterRound(print, begun=lambda: False)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(number)
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

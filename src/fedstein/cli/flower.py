@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedstein.cli.output import JsonOption, SetOption, print_json, ready, say
+from fedstein.cli.output import JsonOption, SetOption, print_json, ready, say, warn
 
 __all__ = ["app"]
 
@@ -112,7 +111,7 @@ def node(
     if insecure != (ca is None and key is None):
         raise UserError("Give '--ca' and '--key', or say '--insecure'.")
     who = Node(agent, data, state, superlink, ca, key, tuple(module or ()))
-    serve_node(who, lambda text: print(f"fedstein: {text}", file=sys.stderr))
+    serve_node(who, warn)
 
 
 @app.command()

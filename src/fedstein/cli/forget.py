@@ -19,6 +19,7 @@ from fedstein.cli.output import (
     print_json,
     ready,
     say,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def forget(
         "superlink": superlink,
         "engine": engine_name(engine, ray),
         "workers": workers,
-        "watchers": [] if flower else [StopAfterRound()],
+        "watchers": [] if flower else [StopAfterRound(warn)],
         "onlooker": on_terminal(json),
     }
     who = agents.split(",") if flower else agent_list(agents)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from fedstein.cli.output import JsonOption, print_json, ready, show
+from fedstein.cli.output import JsonOption, print_json, ready, show, warn
 
 __all__ = ["components", "methods"]
 
@@ -22,7 +20,7 @@ def methods(json: JsonOption = False) -> None:
         try:
             known[name] = METHODS[name]
         except UserError as error:  # a package that cannot be imported hides nobody else's
-            print(f"fedstein: {error}", file=sys.stderr)
+            warn(str(error))
     if json:
         described = [
             {

@@ -116,6 +116,11 @@ def say(text: str) -> None:
     console().print(text)
 
 
+def warn(text: str) -> None:
+    """A line for people that is no part of what was asked for."""
+    print(f"fedstein: {text}", file=sys.stderr)
+
+
 def show(thing: Any) -> None:
     """A table for people."""
     console().print(thing)

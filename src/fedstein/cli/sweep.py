@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedstein.cli.output import JsonOption, RayOption, print_json, ready, say, show
+from fedstein.cli.output import JsonOption, RayOption, print_json, ready, say, show, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def saying_how_to_go_on(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"fedstein: stopped; the same command goes on with what is left in {out}", file=sys.stderr)
+        warn(f"stopped; the same command goes on with what is left in {out}")
         raise
 
 

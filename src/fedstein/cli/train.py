@@ -20,6 +20,7 @@ from fedstein.cli.output import (
     print_metrics,
     ready,
     say,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def train(
     how: dict[str, Any] = {
         "engine": engine_name(engine, ray),
         "workers": workers,
-        "watchers": [StopAfterRound((out / "config.toml").is_file)],
+        "watchers": [StopAfterRound(warn, (out / "config.toml").is_file)],
     }
     tell(api.train_config(config, out, without=without, onlooker=on_terminal(json), **how), report, json)
 
@@ -73,7 +74,7 @@ def resume(
     from fedstein.runs.stopping import StopAfterRound
 
     ready()
-    how: dict[str, Any] = {"engine": engine_name(engine, ray), "workers": workers, "watchers": [StopAfterRound()]}
+    how: dict[str, Any] = {"engine": engine_name(engine, ray), "workers": workers, "watchers": [StopAfterRound(warn)]}
     tell(api.open(run, careful=False).resume(rounds, onlooker=on_terminal(json), **how), report, json)
 
 

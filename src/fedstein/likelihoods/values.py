@@ -26,11 +26,11 @@ def _finite(value: Any) -> Any:
 
 
 def _positive(value: Any) -> Any:
-    found = _finite(value)
-    for one in found if isinstance(found, tuple) else [found]:
+    number = _finite(value)
+    for one in number if isinstance(number, tuple) else [number]:
         if not 1e-30 <= one <= 1e30:
             raise ValueError(f"must be a number from 1e-30 to 1e30, or a list of them. Got {value!r} instead.")
-    return found
+    return number
 
 
 Number = Annotated[float | tuple[float, ...], BeforeValidator(_finite)]

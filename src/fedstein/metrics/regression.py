@@ -169,7 +169,7 @@ def calibration_error(pit: tuple[Tensor, Tensor], levels: tuple[float, ...] = _L
         levels: between 0 and 1.
     """
     curve = quantile_curve(pit, levels)
-    return sum(abs(found - level) for found, level in zip(curve, levels, strict=True)) / len(levels)
+    return sum(abs(covered - level) for covered, level in zip(curve, levels, strict=True)) / len(levels)
 
 
 def pit_histogram(pit: tuple[Tensor, Tensor], bins: int = _BINS) -> list[float]:

@@ -67,13 +67,13 @@ class Held:
 
     def take_gradients(self) -> dict[str, Tensor]:
         """What a backward pass has left, by name; parameters that it did not come to are left out."""
-        found = {}
+        gradients = {}
         for name, parameter in self.parameters.items():
             if parameter.grad is not None:
                 strided = parameter.grad.layout is torch.strided
-                found[name] = parameter.grad if strided else parameter.grad.to_dense()
+                gradients[name] = parameter.grad if strided else parameter.grad.to_dense()
                 parameter.grad = None
-        return found
+        return gradients
 
     def outputs(self, call: Callable[[Tensor], Any], x: Tensor) -> Tensor:
         """(B, ...) what `call`, the module with some parameters, makes of `x`: checked, and float32 after bfloat16."""

@@ -91,8 +91,9 @@ class Loop:
                 if loss.requires_grad:
                     # Not autograd.grad: modules that save memory by checkpoints know backward only.
                     loss.backward(torch.full_like(loss, scale))  # type: ignore[no-untyped-call]
-                found = held.take_gradients()
-                pieces = [found[name] if name in found else torch.zeros_like(p) for name, p in held.parameters.items()]
+                by_name = held.take_gradients()
+                named = held.parameters.items()
+                pieces = [by_name[name] if name in by_name else torch.zeros_like(p) for name, p in named]
                 torch.cat([piece.reshape(-1) for piece in pieces], out=row)
         return gradient
 
@@ -127,11 +128,11 @@ def faster(held: Held, particles: Tensor, x: Tensor, y: Tensor) -> Way:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", ".*performance drop")  # it falls back to a loop of its own, and says so
-            found = ways["vmap"].gradient(particles, x, y, 1.0, None)
+            batched = ways["vmap"].gradient(particles, x, y, 1.0, None)
             ways["vmap"].outputs(particles, x)
     except Exception:  # it fails in many ways; what is wrong with the module itself, the loop has said
         return "loop"
-    if not (found - expected).norm() <= (_AGREE_BF16 if held.bf16 else _AGREE) * expected.norm():
+    if not (batched - expected).norm() <= (_AGREE_BF16 if held.bf16 else _AGREE) * expected.norm():
         return "loop"
     seconds: dict[Way, list[float]] = {"vmap": [], "loop": []}
     spent, out = 0.0, torch.empty_like(particles)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -18,12 +17,13 @@ class StopAfterRound:
     A watcher, and the last of them, so that all others have seen the round.
 
     Args:
+        say: where the words go that answer the first signal.
         begun: whether there is anything to keep yet. Until then (data is loaded, a network pre-trained) the first
             signal ends it at once: nobody waits for a round that is far away.
     """
 
-    def __init__(self, begun: Callable[[], bool] = lambda: True) -> None:
-        self._asked, self._begun = False, begun
+    def __init__(self, say: Callable[[str], None], begun: Callable[[], bool] = lambda: True) -> None:
+        self._asked, self._say, self._begun = False, say, begun
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 
@@ -31,7 +31,7 @@ class StopAfterRound:
         if self._asked or not self._begun():
             raise KeyboardInterrupt
         self._asked = True
-        print("fedstein: stopping after this round; once more to stop at once", file=sys.stderr)
+        self._say("stopping after this round; once more to stop at once")
 
     def after_round(self, state: State, told: Told) -> None:
         """The place to stop."""

@@ -60,6 +60,10 @@ def _fill(step: Step, how: verbs.How) -> verbs.Filled:
     return verbs.train(step.work, step.folder, how=how)
 
 
+def _say(text: str) -> None:
+    print(f"fedstein: {text}", file=sys.stderr)
+
+
 def main() -> int:
     """Do what standard input says."""
     # The line is all that may be on standard output, whatever a library prints.
@@ -70,7 +74,7 @@ def main() -> int:
     except UserError as error:
         ending = Ending("refused", str(error))
     else:
-        stop = StopAfterRound(begun=(step.folder / "config.toml").is_file)
+        stop = StopAfterRound(_say, begun=(step.folder / "config.toml").is_file)
         ending = do_step(step, verbs.How(watchers=(stop,)))
     os.write(line, ending.to_json().encode() + b"\n")
     return _CODES.get(ending.status, 1)

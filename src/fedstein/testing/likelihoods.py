@@ -119,8 +119,8 @@ def _check_losses(likelihood: Likelihood, spoken: Tensor, y: Tensor) -> None:
     step = 1e-4 * torch.randn(one.shape, generator=stream(0, "step"), dtype=torch.float64)
     with working("losses() of float64 outputs"):
         up, down = (likelihood.losses(one.double() + side * step, y) for side in (1, -1))
-    wanted, found = (up - down) / 2, (slopes[0] * step).sum(1)
-    close = torch.allclose(wanted.double(), found, rtol=1e-2, atol=1e-3 * float(found.abs().max()) + 1e-9)
+    wanted, slope = (up - down) / 2, (slopes[0] * step).sum(1)
+    close = torch.allclose(wanted.double(), slope, rtol=1e-2, atol=1e-3 * float(slope.abs().max()) + 1e-9)
     that(close, "The gradient must be that of losses(). It is not, by differences.")
 
 
@@ -165,8 +165,8 @@ def _whole_numbers(likelihood: Likelihood, drawn: Tensor, outputs: int) -> Tenso
     try:
         return likelihood.check(places, "all", outputs)
     except UserError:
-        found: Tensor = torch.unique(drawn)
-        return found[:, None]
+        values: Tensor = torch.unique(drawn)
+        return values[:, None]
 
 
 def _check_mixture(likelihood: Likelihood, spoken: Tensor, y: Tensor) -> None:
@@ -174,17 +174,21 @@ def _check_mixture(likelihood: Likelihood, spoken: Tensor, y: Tensor) -> None:
         alone, copies, mixed, turned = (
             likelihood.predict(outputs) for outputs in (spoken[:1], spoken[:1].repeat(3, 1, 1), spoken, spoken.flip(0))
         )
-        found = [likelihood.log_density(prediction, y) for prediction in (alone, copies, mixed, turned)]
+        densities = [likelihood.log_density(prediction, y) for prediction in (alone, copies, mixed, turned)]
     that(isinstance(mixed, Predicted), "predict() must give what fedstein.metrics.Predicted asks for. It does not.")
     logs = torch.stack([-likelihood.losses(outputs, y) for outputs in spoken]).double()
     mean = logs.logsumexp(0) - math.log(len(logs))
-    shape = tuple(found[2].shape)
+    shape = tuple(densities[2].shape)
     that(shape == (len(y),), f"log_density() must give ({len(y)},). Got {shape}.")
     for values, wanted, words in (
-        (found[0], logs[0], "The mixture of one particle must be that particle: log_density() is not -losses()."),
-        (found[1], logs[0], "The mixture of equal particles must be one of them: log_density() is not -losses()."),
-        (found[2], mean, "predict() must be the mean of the particles' densities. log_density() is not its logarithm."),
-        (found[3], mean, "The order of particles must not matter to predict(). It does."),
+        (densities[0], logs[0], "The mixture of one particle must be that particle: log_density() is not -losses()."),
+        (densities[1], logs[0], "The mixture of equal particles must be one of them: log_density() is not -losses()."),
+        (
+            densities[2],
+            mean,
+            "predict() must be the mean of the particles' densities: log_density() is not its log.",
+        ),
+        (densities[3], mean, "The order of particles must not matter to predict(). It does."),
     ):
         that(torch.allclose(values.double(), wanted, rtol=1e-3, atol=1e-3), words)
     for prediction in (alone, mixed):
@@ -198,11 +202,11 @@ def _check_mixture(likelihood: Likelihood, spoken: Tensor, y: Tensor) -> None:
     that(float(mixed.epistemic.sum()) > 0, "Particles that disagree must have epistemic uncertainty. It is 0.")
     half = torch.arange(len(y) // 2)
     some = likelihood.log_density(mixed.rows(half), y[half])
-    that(torch.allclose(some, found[2][half]), "rows() must be the prediction of these inputs. It is another.")
+    that(torch.allclose(some, densities[2][half]), "rows() must be the prediction of these inputs. It is another.")
     parts = [mixed.rows(half), mixed.rows(torch.arange(len(half), len(y)))]
     if isinstance(mixed, Rows):
         joined: Any = join(parts)  # type: ignore[type-var]
-        that(torch.allclose(joined.log_density(y), found[2]), "The parts of a prediction must join to the whole.")
+        that(torch.allclose(joined.log_density(y), densities[2]), "The parts of a prediction must join to the whole.")
 
 
 def _check_scores(likelihood: Likelihood, prediction: Predicted, y: Tensor) -> None:
