@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 
 # One BLAS thread in each test process: pytest-xdist runs as many processes as there are cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -9,6 +10,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -66,6 +68,7 @@ def one_thread_again() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
+NETS = Path(__file__).with_name("nets.py")
 AGENTS = ("north", "south", "west")
 
 
@@ -73,6 +76,7 @@ AGENTS = ("north", "south", "west")
 def simulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A SuperLink that simulates its nodes. Tests that use it share it: they are in the xdist group 'simulation'."""
     with federation(tmp_path_factory.mktemp("simulation") / "site", simulated=True) as found:
+        shutil.copy(NETS, found.folder)
         found.start_link()
         yield found
 
@@ -85,7 +89,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         (found.folder / "server").mkdir()
         os.link(found.folder / "data" / "test.npz", found.folder / "server" / "test.npz")
         found.start_link()
+        shutil.copy(NETS, found.folder)
         for number, name in enumerate(AGENTS):
             found.register(name)
-            found.start_node(name, found.folder / "data" / f"agent-{number}.npz")
+            found.start_node(name, found.folder / "data" / f"agent-{number}.npz", ["nets:make_cnn", "nets:Backbone"])
         yield found

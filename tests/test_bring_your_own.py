@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,36 +16,7 @@ from safetensors.torch import save_file
 import fedstein as fs
 from fedstein.data import load_digits
 
-NETS = """
-from torch import nn
-
-def make_cnn(channels=1, width=4):
-    return nn.Sequential(
-        nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(2, width), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(16 * width, 10),
-    )
-
-class Rows(nn.Module):
-    def __init__(self, hidden=6):
-        super().__init__()
-        self.gru = nn.GRU(8, hidden, batch_first=True)
-        self.head = nn.Linear(hidden, 10)
-
-    def forward(self, x):
-        return self.head(self.gru(x[:, 0])[0][:, -1])
-
-class Backbone(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU())
-        self.head = nn.Linear(12, 10)
-
-    def forward(self, x):
-        return self.head(self.body(x))
-
-def make_regressor(width=8):
-    return nn.Sequential(nn.Linear(3, width), nn.GELU(), nn.Linear(width, 1))
-"""
+NETS = Path(__file__).with_name("nets.py")
 LINEAR = (
     "method.particles=3", "method.factor=linear", "method.likelihood=mean", "method.temperature=0.01",
     "method.stiffness=20", "method.local_steps=4", "method.step_size=0.1", "recording.escrow=true",
@@ -54,7 +27,7 @@ DIGITS = ("data.name=digits", "data.agents=4", "threads=1", "evaluation.every=4"
 @pytest.fixture
 def nets(tmp_path, monkeypatch):
     """A folder to work in, with a file of one's own."""
-    (tmp_path / "nets.py").write_text(NETS)
+    shutil.copy(NETS, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))

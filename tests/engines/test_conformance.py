@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from fedstein.deploy.flower.trial import Federation
 from fedstein.runs.folder import load_particles
 from fedstein.store import read_metrics
 
+NETS = Path(__file__).parents[1] / "nets.py"
 BASE = (
     "data.name=folder",
     "data.agents=3",
@@ -39,6 +42,8 @@ SETTINGS = {
         "uplink.common=true",
     ),
     "fedavg": ("method.name=fedavg", "method.particles=1", "uplink.budget=1.0d", "schedule.order=random"),
+    "module": ("model.module=nets:make_cnn", *LINEAR),
+    "frozen": ("model.module=nets:Backbone", "model.particles=['head.*']", "prior.init=module", "uplink.budget=2.0d"),
     "dsgld": ("method.name=dsgld", "method.step_size=1e-6", "uplink.budget=2.0d", "schedule.agents_per_round=2"),
 }
 ERASURES = {
@@ -48,7 +53,7 @@ ERASURES = {
     "forget-svgd": ("--method", "forget-svgd", "--rounds", "2", "--repair", "2"),
     "retrain": ("--method", "retrain"),
 }
-QUICK = {("ray", "kde"), ("simulation", "agent")}  # tests/flower/test_deployment.py has one for the deployment
+QUICK = {("ray", "module"), ("simulation", "agent")}  # tests/flower/test_deployment.py has some for the deployment
 
 
 class Ray:
@@ -58,6 +63,7 @@ class Ray:
         self.here = Federation(
             request.getfixturevalue("tmp_path") / "ray", simulated=True
         )  # a folder; nothing is started
+        shutil.copy(NETS, self.here.folder)
 
     def train(self, name, settings):
         self.here.fedstein("train", *settings, "--ray", "local", "--out", name)

@@ -48,8 +48,9 @@ def init(here, name, folder="server", *overrides):
     return here.folder / f"{name}-run"
 
 
-def local(here, name, rounds):
+def local(here, name, rounds, *overrides):
     sets = [*SETTINGS, "data.name=folder", f"data.path={here.folder / 'data'}", "data.agents=3", f"rounds={rounds}"]
+    sets += overrides
     here.fedstein("train", *(word for setting in sets for word in ("--set", setting)), "--out", name)
     return here.folder / name
 
@@ -108,6 +109,18 @@ def test_a_server_killed_in_the_middle_goes_on_to_the_same_particles(here):
     assert not (run / "agents").exists()
     for name in NAMES:
         assert list((here.folder / "state" / name).glob("*/memory-*.safetensors"))
+
+
+def test_agents_run_the_networks_that_their_own_nodes_allow_and_no_others(here):
+    run = init(here, "cnn", "server", "model.module=nets:make_cnn")
+    said = go(here, "cnn", 3)
+    assert (run / "result.json").is_file(), said
+    assert load_particles(run).equal(load_particles(local(here, "cnn-one", 3, "model.module=nets:make_cnn")))
+    init(here, "rows", "server", "model.module=nets:Rows")
+    said = go(here, "rows", 3)
+    assert "does not run 'nets:Rows'" in said
+    assert "fedstein flower node --module nets:Rows" in said
+    assert not (here.folder / "rows-run" / "result.json").exists()
 
 
 def test_the_federation_forgets_an_agent_that_deletes_what_it_knew(here):

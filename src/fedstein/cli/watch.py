@@ -44,11 +44,11 @@ def watch(
     """Follow a run: accuracy and ECE as they come, bits, rounds a second, agents. Ends when the run does."""
     from rich.live import Live
 
-    from fedstein.runs.folder import load_run_config
+    from fedstein.runs.folder import read_run_config
 
     ready()
     out = console()
-    seen = _Seen(run, load_run_config(run))
+    seen = _Seen(run, read_run_config(run))
     seen.look()
     if json:
         print_json(seen.facts())

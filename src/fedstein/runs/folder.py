@@ -30,6 +30,7 @@ __all__ = [
     "load_particles",
     "load_run_config",
     "load_state",
+    "read_run_config",
     "recorded_config",
 ]
 
@@ -84,8 +85,8 @@ def lineage_of(run: Path) -> Lineage:
     return lineage
 
 
-def load_run_config(run: Path, careful: bool = True) -> Config:
-    """The config that a run was made with; a warning if it was edited since (`careful`)."""
+def read_run_config(run: Path) -> Config:
+    """The config that a run was made with, to look at: whoever makes its model needs `load_run_config`."""
     try:
         table = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
     except OSError as error:
@@ -97,7 +98,12 @@ def load_run_config(run: Path, careful: bool = True) -> Config:
             f"The run '{run}' was made by an earlier fedstein, which kept erasures in config.toml. Use that one, or "
             "forget again from the run that it began from."
         )
-    config = make_config(table)
+    return make_config(table)
+
+
+def load_run_config(run: Path, careful: bool = True) -> Config:
+    """The config that a run was made with, whose code may run here; a warning if it was edited since (`careful`)."""
+    config = read_run_config(run)
     if config.model.module is not None:
         check_allowed(config.model.module, run)
     recorded = recorded_config(run) if careful else None
@@ -130,7 +136,7 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, Tensor]:
 
 def load_particles(run: Path) -> Tensor:
     """The particles (N_p, d) that a run has learnt. Those of an erasure that is not finished are for nobody's use."""
-    load_run_config(run, careful=False)  # is it a run folder at all?
+    read_run_config(run)  # is it a run folder at all?
     lineage = lineage_of(run)
     checkpoint, particles = load_checkpoint(run)
     if lineage and checkpoint.round < lineage.newest.end:

@@ -61,10 +61,11 @@ class Federation:
         make_agent_key(self.keys, name)
         self.flwr("supernode", "register", f"keys/{name}.pub", "trial", "--name", name)
 
-    def start_node(self, name: str, data: Path) -> None:
-        """An agent: its own key, its own data, its own folder."""
+    def start_node(self, name: str, data: Path, modules: Sequence[str] = ()) -> None:
+        """An agent: its own key, its own data, its own folder, and the networks by name that it lets run."""
         words = [sys.executable, "-m", "fedstein", "flower", "node", "--agent", name, "--data", str(data)]
         words += ["--state", f"state/{name}", "--superlink", f"127.0.0.1:{self.port}"]
+        words += [word for module in modules for word in ("--module", module)]
         self.start(name, [*words, "--ca", "keys/ca.crt", "--key", f"keys/{name}"])
 
     def start(self, name: str, words: Sequence[str]) -> None:

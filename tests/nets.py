@@ -1,0 +1,38 @@
+"""A stranger's file of networks: tests copy it beside their configs, and know it by name only."""
+
+from torch import nn
+
+
+def make_cnn(channels=1, width=4):
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 3, padding=1),
+        nn.GroupNorm(2, width),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * width, 10),
+    )
+
+
+class Rows(nn.Module):
+    def __init__(self, hidden=6):
+        super().__init__()
+        self.gru = nn.GRU(8, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, 10)
+
+    def forward(self, x):
+        return self.head(self.gru(x[:, 0])[0][:, -1])
+
+
+class Backbone(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU())
+        self.head = nn.Linear(12, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def make_regressor(width=8):
+    return nn.Sequential(nn.Linear(3, width), nn.GELU(), nn.Linear(width, 1))
