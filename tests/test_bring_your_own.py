@@ -117,7 +117,7 @@ def test_numbers_have_their_own_likelihood_and_metrics(nets, generator):
 
 def test_code_that_changed_is_refused_with_the_difference(nets):
     train(*DIGITS, "model.module=nets:make_cnn", rounds=4)
-    (nets / "nets.py").write_text(NETS.replace("width=4", "width=8"))
+    (nets / "nets.py").write_text(NETS.read_text().replace("width=4", "width=8"))
     sys.modules.pop("nets")
     importlib.invalidate_caches()
     with pytest.raises(fs.UserError, match=r"not the network of this run any more: .*'0\.weight' was 4x1x3x3"):
