@@ -111,18 +111,6 @@ def test_a_server_killed_in_the_middle_goes_on_to_the_same_particles(here):
         assert list((here.folder / "state" / name).glob("*/memory-*.safetensors"))
 
 
-def test_agents_run_the_networks_that_their_own_nodes_allow_and_no_others(here):
-    run = init(here, "cnn", "server", "model.module=nets:make_cnn")
-    said = go(here, "cnn", 3)
-    assert (run / "result.json").is_file(), said
-    assert load_particles(run).equal(load_particles(local(here, "cnn-one", 3, "model.module=nets:make_cnn")))
-    init(here, "rows", "server", "model.module=nets:Rows")
-    said = go(here, "rows", 3)
-    assert "does not run 'nets:Rows'" in said
-    assert "fedstein flower node --module nets:Rows" in said
-    assert not (here.folder / "rows-run" / "result.json").exists()
-
-
 def test_the_federation_forgets_an_agent_that_deletes_what_it_knew(here):
     """After the test above: the same run."""
     run, one = here.folder / "first-run", here.folder / "first-one"
@@ -152,6 +140,18 @@ def test_the_federation_forgets_an_agent_that_deletes_what_it_knew(here):
     database = b"".join(file.read_bytes() for file in here.folder.glob("link.db*"))
     for frame in frames:
         assert not any(frame[place : place + 100] in database for place in range(0, len(frame) - 100, 100))
+
+
+def test_agents_run_the_networks_that_their_own_nodes_allow_and_no_others(here):
+    run = init(here, "cnn", "server", "model.module=nets:make_cnn")
+    said = go(here, "cnn", 3)
+    assert (run / "result.json").is_file(), said
+    assert load_particles(run).equal(load_particles(local(here, "cnn-one", 3, "model.module=nets:make_cnn")))
+    init(here, "rows", "server", "model.module=nets:Rows")
+    said = go(here, "rows", 3)
+    assert "does not run 'nets:Rows'" in said
+    assert "fedstein flower node --module nets:Rows" in said
+    assert not (here.folder / "rows-run" / "result.json").exists()
 
 
 def test_strangers_are_refused(here):
