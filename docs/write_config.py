@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
+from fedstein.likelihoods import LIKELIHOODS
 from fedstein.methods import METHODS
+from fedstein.registry import Registry
 from fedstein.settings import Config
 
 
@@ -22,6 +25,16 @@ def rows(section: str, fields: type[BaseModel]) -> list[str]:
             default = "" if field.is_required() or field.default == "" else cell(field.default)
             lines.append(f"| `{prefix}{name}` | {default} | {field.description} |")
     return [*lines, ""]
+
+
+def by_name(section: str, registry: Registry[Any]) -> list[str]:
+    """A part of ours for each name, as `section.name` says it."""
+    lines = []
+    for name, kind in registry.items():
+        if registry.source(name) == "fedstein":
+            summary = kind.summary[0].upper() + kind.summary[1:]
+            lines += [f'## `[{section}]` with `name = "{name}"`', "", f"{summary}.", "", *rows(section, kind)]
+    return lines
 
 
 def text() -> str:
@@ -40,13 +53,11 @@ def text() -> str:
     config = Config()
     for name in Config.model_fields:
         part = getattr(config, name)
-        if isinstance(part, BaseModel) and name != "method":
+        if name == "likelihood":
+            lines += by_name(name, LIKELIHOODS)
+        elif isinstance(part, BaseModel) and name != "method":
             lines += [f"## `[{name}]`", "", (type(part).__doc__ or "").strip(), "", *rows(name, type(part))]
-    for name, method in METHODS.items():
-        if METHODS.source(name) != "fedstein":
-            continue
-        lines += [f'## `[method]` with `name = "{name}"`', "", f"{method.summary.capitalize()}.", ""]
-        lines += rows("method", method)
+    lines += by_name("method", METHODS)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -434,3 +434,86 @@ def test_a_public_name_is_there_and_nothing_else():
         assert getattr(fs, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         fs.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("values", ["given", "trained"])
+def test_particles_start_around_the_modules_own_values(digits, values):
+    agents, _ = digits
+    mine = module()
+    if values == "trained":  # a module that fast paths do not know
+        mine = nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 10))
+    with torch.no_grad():
+        for value in mine.parameters():
+            value.normal_(3.0, 1.0)
+    own = torch.cat([value.detach().reshape(-1) for value in mine.parameters()])
+    still = fs.DSVGD(particles=3, step_size=1e-12)
+    run = fs.train(mine, agents, method=still, rounds=1, init="module", spread=0.0, progress=False)
+    torch.testing.assert_close(run.particles, own.expand(3, -1), atol=1e-6, rtol=0)
+    run = fs.train(mine, agents, method=still, rounds=1, init="module", spread=0.1, progress=False)
+    spread = (run.particles - own).std()
+    assert 0.09 < spread < 0.11
+
+
+def test_values_that_a_run_hangs_on_must_be_the_same_again(digits, tmp_path):
+    agents, _ = digits
+    frozen = module()
+    frozen[1].requires_grad_(False)
+    few = {"method": fs.DSVGD(particles=2, local_steps=1), "rounds": 1, "progress": False}
+    fs.train(frozen, agents, out=tmp_path / "a", **few)
+    fs.train(module(), agents, out=tmp_path / "b", init="module", **few)
+    other = module()
+    other[1].requires_grad_(False)
+    with pytest.raises(fs.UserError, match="the values of what is frozen"):
+        fs.open(tmp_path / "a", module=other, agents=agents)
+    with pytest.raises(fs.UserError, match="all values"):
+        fs.open(tmp_path / "b", module=module(), agents=agents)
+    other.load_state_dict(frozen.state_dict())
+    assert fs.open(tmp_path / "a", module=other, agents=agents).rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ({"workers": 3}, "workers"),
+        ({"engine": "zz"}, "engine"),
+        ({"out": "/proc/nowhere/x"}, "Cannot make the '--out'"),
+    ],
+)
+def test_a_mistake_in_how_to_forget_writes_no_request(trained, tmp_path, mistake, said):
+    before = (tmp_path / "a" / "journal.jsonl").read_bytes()
+    with pytest.raises(fs.UserError, match=said):
+        trained.forget([2], **{"out": tmp_path / "b", **mistake})
+    assert b"erasure requested" not in (tmp_path / "a" / "journal.jsonl").read_bytes()
+    assert (tmp_path / "a" / "journal.jsonl").read_bytes() == before
+    assert fs.open(tmp_path / "a").resume(rounds=11).rounds == 11
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: fs.GaussianPrior("a"), "std.*Got 'a'"),
+        (lambda: fs.to_group_norm(3), "Module. Got int"),
+        (lambda: setattr(fs.DSVGD(), "particles", 3), r"Make another: DSVGD\(particles=3"),
+        (lambda: fs.train(module(), [], way="x"), "'way' must be one of auto, vmap, loop"),
+        (lambda: fs.train(module(), [], likelihood="gaussian"), r"likelihood' must be .*fedstein.Gaussian\(\)"),
+        (lambda: fs.train(module(), [], likelihood=fs.Gaussian), r"likelihood' must be .*fedstein.Gaussian\(\)"),
+    ],
+)
+def test_what_used_to_be_a_raw_error_is_told_in_plain_words(make, said):
+    with pytest.raises(fs.UserError, match=said):
+        make()
+
+
+def test_a_folder_of_something_else_is_not_called_a_run(digits, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(fs.UserError, match="new or empty") as refused:
+        fs.train(module(), digits[0], rounds=1, out=tmp_path / "mine", progress=False)
+    assert "delete" not in str(refused.value)
+
+
+def test_a_lineage_that_is_none_is_told(trained, tmp_path):
+    (tmp_path / "a" / "lineage.json").write_text("3")
+    with pytest.raises(fs.UserError, match=r"lineage\.json is damaged") as refused:
+        fs.open(tmp_path / "a")
+    assert "validation error" not in str(refused.value)

@@ -42,6 +42,10 @@ class Checked(BaseModel, metaclass=_Kind):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     positional: ClassVar[tuple[str, ...]] = ()  # what may be given without its name
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = type(self).__name__
+        raise UserError(f"{kind}: '{name}' cannot be set afterwards. Make another: {kind}({name}={value!r}, ...).")
+
 
 def _example(cls: Any) -> str:
     name, field = next(iter(cls.model_fields.items()))

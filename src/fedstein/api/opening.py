@@ -66,7 +66,7 @@ def open(
         if len(given.agents) != config.data.agents:
             raise UserError(f"The 'agents' must be {config.data.agents} data sets. Got {len(given.agents)}.")
     if given is not None:  # also what this process remembers: the folder may be another one by now
-        check_given(path, given, config.model.fingerprint, lineage.erased)
+        check_given(path, given, config, lineage.erased)
     return remember(Run(config, path=path, lineage=lineage, given=given, result={}))
 
 

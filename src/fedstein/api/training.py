@@ -43,6 +43,7 @@ def train(
     schedule: Schedule | None = None,
     prior: Prior | None = None,
     init: Init = "fan-in",
+    spread: float = 0.01,
     loss: Loss = cross_entropy,
     likelihood: Likelihood | None = None,
     precision: Precision = "float32",
@@ -67,7 +68,9 @@ def train(
         seed: of every random draw.
         schedule: who visits when; round robin, one agent a round, if left out.
         prior: N(0, I) if left out.
-        init: "fan-in" starts like a network is usually started, "prior" draws from the prior.
+        init: "fan-in" starts like a network is usually started, "prior" draws from the prior, "module" starts around
+            the module's own values.
+        spread: the standard deviation around those values, with init "module".
         loss: per-example losses from outputs and targets, if there is no `likelihood` for them.
         likelihood: what the outputs say of a target, for instance ``Gaussian(scale=40.0)``; classes if left out.
         precision: "bf16" for bfloat16 products.
@@ -94,22 +97,22 @@ def train(
     folder = maybe_path("out", out, "a new folder")
     how = how_of(watchers=watchers, progress=progress)
     _check_numbers(rounds, evaluate_every, seed, threads)
-    _check_parts(method, schedule, uplink, init, precision)
+    _check_parts(method, schedule, uplink, init, precision, way)
     if isinstance(agents, list | tuple) and any(data is None for data in agents):
         missing = next(number for number, data in enumerate(agents) if data is None)
         raise UserError(f"agents[{missing}] must be a pair (x, y) or a map-style data set. Got None instead.")
-    if likelihood is not None and (loss is not cross_entropy or not isinstance(likelihood, Likelihood)):
-        raise UserError(
-            f"Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both. Got {likelihood!r}."
-        )
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise refuse("likelihood", "a likelihood, for instance fedstein.Gaussian()", likelihood)
+    if likelihood is not None and loss is not cross_entropy:
+        raise UserError("Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both.")
     given = take(module, agents, test, loss if likelihood is None else likelihood, prior, precision, way)
     config = Config(
         seed=seed,
         rounds=rounds,
         threads=torch.get_num_threads() if threads is None else threads,
         data=DataConfig(name="given", agents=len(given.agents)),
-        model=ModelConfig(hidden=(), precision=precision, way=way, fingerprint=given.fingerprint()),
-        prior=PriorConfig(std=prior.std if isinstance(prior, GaussianPrior) else 1.0, init=init),
+        model=ModelConfig(hidden=(), precision=precision, way=way, fingerprint=given.fingerprint(init)),
+        prior=PriorConfig(std=prior.std if isinstance(prior, GaussianPrior) else 1.0, init=init, spread=spread),
         likelihood=Categorical() if likelihood is None else likelihood,
         method=method,
         schedule=schedule,
@@ -190,7 +193,7 @@ def _check_numbers(rounds: int, evaluate_every: int, seed: int, threads: int | N
         check_whole("threads", threads, 1)
 
 
-def _check_parts(method: Any, schedule: Any, uplink: Any, init: Any, precision: Any) -> None:
+def _check_parts(method: Any, schedule: Any, uplink: Any, init: Any, precision: Any, way: Any) -> None:
     for name, value, kind, example in (
         ("method", method, Method, "DSVGD(particles=5)"),
         ("schedule", schedule, Schedule, "Schedule(agents_per_round=2)"),
@@ -198,6 +201,10 @@ def _check_parts(method: Any, schedule: Any, uplink: Any, init: Any, precision: 
     ):
         if not isinstance(value, kind):
             raise refuse(name, f"a {kind.__name__}, for instance {example}", value)
-    for name, word, words in (("init", init, get_args(Init)), ("precision", precision, get_args(Precision))):
+    for name, word, words in (
+        ("init", init, get_args(Init)),
+        ("precision", precision, get_args(Precision)),
+        ("way", way, ("auto", *get_args(Way))),
+    ):
         if word not in words:
             raise refuse(name, f"one of {', '.join(words)}", word)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from fedstein.api.arguments import as_list, check_whole, refuse
-from fedstein.engines import open_engine
+from fedstein.engines import check_engine, open_engine
 from fedstein.progress import Bar
 from fedstein.runs import verbs
 from fedstein.runs.given import Given
@@ -52,6 +52,7 @@ def how_of(
     if not isinstance(engine, str):
         raise refuse("engine", "a name, for instance 'local' or 'ray:auto'", engine)
     check_workers(workers)
+    check_engine(engine, workers)
     wanted = "a list of objects with a method after_round(state, told)"
     told = as_list("watchers", watchers, wanted)
     if not all(callable(getattr(watcher, "after_round", None)) for watcher in told):

@@ -75,6 +75,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
+        print("fedstein: stopped", file=sys.stderr)
         code = 130
     except UserError as error:
         print(f"fedstein: {error}", file=sys.stderr)

@@ -64,7 +64,7 @@ def saying_how_to_go_on(out: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         warn(f"stopped; the same command goes on with what is left in {out}")
-        raise
+        raise typer.Exit(130) from None
 
 
 class JobBar:

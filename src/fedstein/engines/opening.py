@@ -14,7 +14,7 @@ from fedstein.models import Task
 from fedstein.protocol.messages import Engine
 from fedstein.registry import Registry
 
-__all__ = ["ENGINES", "Crew", "EngineMaker", "cores", "open_engine"]
+__all__ = ["ENGINES", "Crew", "EngineMaker", "check_engine", "cores", "open_engine"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ EngineMaker = Callable[[Crew, str, int | None], AbstractContextManager[Engine]]
 
 @contextmanager
 def _local(crew: Crew, address: str, workers: int | None) -> Iterator[Engine]:
-    if address or workers is not None:
-        raise UserError("The '--workers' is for '--ray': in one process one agent visits at a time.")
     yield Local(crew.task, crew.holdings, crew.central)
 
 
@@ -69,10 +67,23 @@ def open_engine(name: str, crew: Crew, workers: int | None = None) -> AbstractCo
         crew: the agents.
         workers: visits side by side, where the engine can.
     """
+    check_engine(name, workers)
+    kind, _, address = name.partition(":")
+    return ENGINES[kind](crew, address, workers)
+
+
+def check_engine(name: str, workers: int | None = None) -> None:
+    """Refuse what `open_engine` would refuse, before anything is written down that needs it.
+
+    Args:
+        name: for instance ``local``, ``ray:auto``, ``ray:HOST:PORT``.
+        workers: visits side by side, where the engine can.
+    """
     kind, _, address = name.partition(":")
     if kind not in ENGINES:
         raise UserError(f"The '--engine' {ENGINES.check_words(kind)}")
-    return ENGINES[kind](crew, address, workers)
+    if kind == "local" and (address or workers is not None):
+        raise UserError("The '--workers' is for '--ray': in one process one agent visits at a time.")
 
 
 def cores() -> int:

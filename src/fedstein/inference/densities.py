@@ -88,8 +88,8 @@ class GaussianPrior:
     std: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 1e-15 <= self.std <= 1e15:
-            raise UserError(f"The 'std' of a GaussianPrior must be in 1e-15..1e15. Got {self.std} instead.")
+        if not isinstance(self.std, int | float) or not 1e-15 <= self.std <= 1e15:
+            raise UserError(f"The 'std' of a GaussianPrior must be in 1e-15..1e15. Got {self.std!r} instead.")
 
     @property
     def precision(self) -> float:

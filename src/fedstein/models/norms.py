@@ -43,6 +43,8 @@ def to_group_norm(module: nn.Module) -> nn.Module:
     >>> to_group_norm(nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32)))[1].num_groups
     8
     """
+    if not isinstance(module, nn.Module):
+        raise UserError(f"The 'module' must be a torch.nn.Module. Got {type(module).__name__} instead.")
     whole = copy.deepcopy(module)
     made: dict[nn.Module, nn.GroupNorm] = {}  # one that is in two places stays one
     for part in list(whole.modules()):

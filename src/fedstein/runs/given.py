@@ -23,8 +23,9 @@ from fedstein.data.examples import as_taken, read_examples
 from fedstein.errors import UserError
 from fedstein.inference import Prior
 from fedstein.likelihoods import Categorical, Likelihood
-from fedstein.models import Loss, Precision, TorchModule, Way, cross_entropy, particle_model
+from fedstein.models import Init, Loss, Precision, TorchModule, Way, cross_entropy, particle_model
 from fedstein.models.dense import DenseStack
+from fedstein.settings import Config
 from fedstein.store.files import write
 
 __all__ = ["Given", "check_given", "keep_digests", "take_in"]
@@ -45,8 +46,17 @@ class Given:
     def __repr__(self) -> str:
         return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
 
-    def fingerprint(self) -> str:
-        """Of the structure of the module, and of the loss and the prior by their names."""
+    def start(self) -> Tensor:
+        """(dim,) the values of what is learnt, as the module has them."""
+        learnt = [value for value in self.module.parameters() if value.requires_grad]
+        return torch.cat([value.detach().reshape(-1).float() for value in learnt])
+
+    def fingerprint(self, init: Init = "fan-in") -> str:
+        """Of the structure of the module, of the values that the run hangs on, and the names of loss and prior.
+
+        Args:
+            init: where particles start; around the module's own values those count, else only what is frozen.
+        """
         kinds = [(name, type(part).__qualname__) for name, part in self.module.named_modules()]
         shapes = [
             (name, tuple(value.shape), str(value.dtype), value.requires_grad) for name, value in _tensors(self.module)
@@ -56,7 +66,11 @@ class Given:
         else:  # classes are the same thing as a likelihood and as a loss
             plain: Any = cross_entropy if isinstance(self.loss, Likelihood) else self.loss
             loss = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', type(plain).__name__)}"
-        return hashlib.sha256(repr([kinds, shapes, loss, _described(self.prior)]).encode()).hexdigest()[:32]
+        content = hashlib.sha256(repr([kinds, shapes, loss, _described(self.prior)]).encode())
+        for _, value in _tensors(self.module):
+            if init == "module" or not value.requires_grad:
+                content.update(value.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return content.hexdigest()[:32]
 
 
 def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -170,19 +184,20 @@ def _check_test(run: Path, given: Given) -> None:
         raise UserError(f"The 'test' is not the one that run '{run}' was made with.")
 
 
-def check_given(run: Path, given: Given, fingerprint: str | None, erased: Sequence[int]) -> None:
+def check_given(run: Path, given: Given, config: Config, erased: Sequence[int]) -> None:
     """Refuse what is not the same as before.
 
     Args:
         run: the folder.
         given: now.
-        fingerprint: of the module then.
+        config: of the run.
         erased: the agents that take no part.
     """
-    if given.fingerprint() != fingerprint:
+    if given.fingerprint(config.prior.init) != config.model.fingerprint:
+        values = "all values" if config.prior.init == "module" else "the values of what is frozen"
         raise UserError(
             f"The 'module' is not the one that run '{run}' was made with: the names, shapes or types of its "
-            "parameters, the loss or the prior are others."
+            f"parameters, {values}, the loss or the prior are others."
         )
     _check_test(run, given)
     for agent in [agent for agent in range(len(given.agents)) if agent not in erased]:

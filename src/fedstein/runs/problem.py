@@ -210,7 +210,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
     holdings.check()
     raw = None if given.test is None else given.test.x
     return Problem(
-        Task(given.model, prior, config.prior.init),
+        Task(given.model, prior, config.prior.init, given.start(), config.prior.spread),
         holdings,
         Judge(given.test, config.evaluation.ece_bins, raw_test=raw),
         Inputs(next(data.x.shape[1:] for data in given.agents), given.outputs),

@@ -78,10 +78,14 @@ class Recorder:
         except FileExistsError:
             if not path.is_dir():
                 raise UserError(f"The '--out' must be a new folder. {path} exists already and is none.") from None
-            if any(path.iterdir()):
+            if (path / "config.toml").is_file():
                 raise UserError(
                     f"The run folder {path} exists already. Choose another '--out', delete it, or go on with "
                     f"'fedstein resume {path}'."
+                ) from None
+            if any(path.iterdir()):
+                raise UserError(
+                    f"The '--out' must be a new or empty folder. {path} is neither, and no run folder."
                 ) from None
         except OSError as error:
             raise UserError(f"Cannot make the run folder {path}: {error.strerror}.") from error

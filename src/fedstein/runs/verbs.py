@@ -151,7 +151,7 @@ def resume(path: Path, rounds: int | None = None, given: Given | None = None, ho
     if given is None and config.is_given:
         raise UserError(MADE_IN_PYTHON)
     if given is not None:  # before anything is written: '--rounds' must not be half done
-        check_given(path, given, config.model.fingerprint, load_lineage(path).erased)
+        check_given(path, given, config, load_lineage(path).erased)
     run, state = Recorder.resume(path, rounds)
     with run:
         problem = prepare(run.config, run.lineage, given=given, kept=load_kept(path), onlooker=how.onlooker)

@@ -120,5 +120,9 @@ def load_lineage(run: Path) -> Lineage:
         return Lineage()
     try:
         return Lineage.model_validate(json.loads(path.read_bytes()))
-    except (OSError, ValueError, ValidationError, RecursionError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise UserError(f"The file {path} is damaged: {where}: {first['msg']}.") from None
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"The file {path} is damaged: {str(error)[:200]}.") from None

@@ -139,6 +139,7 @@ def ask(
             **options,
         )
         _refuse_what_cannot_run(config, lineage, given, parent)
+        _make_place(out)
         if known is None:
             journal.note(
                 "erasure requested",
@@ -232,6 +233,14 @@ def _refuse_places(parent: Path, out: Path) -> None:
         raise UserError(
             f"{links[0]} is a link: what it leads to cannot be purged from here. Put the files in its place."
         )
+
+
+def _make_place(out: Path) -> None:
+    """The new folder, empty: a request that is written down must have a place."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"Cannot make the '--out' {out}: {error.strerror}.") from error
 
 
 def _identity(asked: dict[str, Any], sha256: str) -> str:
