@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from fedstein.api.arguments import PathLike, as_list, as_overrides, check_whole, maybe_path, refuse
+from fedstein.api.arguments import PathLike, as_list, as_overrides, as_path, check_whole, maybe_path, refuse
 from fedstein.api.giving import remember_given
 from fedstein.api.showing import in_a_line, in_a_table
 from fedstein.api.working import how_of, onlooker_of, train_in_memory
@@ -35,6 +35,9 @@ from fedstein.settings import MOST_ROUNDS, Config
 from fedstein.store.lineage import Forgetting, Lineage, Side
 from fedstein.store.metrics_log import read_metrics, told_in
 from fedstein.trackers import Watcher
+
+if TYPE_CHECKING:
+    from fedstein.export import Exported
 
 __all__ = ["Run", "remember", "run_of"]
 
@@ -303,6 +306,19 @@ class Run:
         from fedstein.report import write_report
 
         return write_report(self._folder("report"), maybe_path("out", out, "an HTML file"), self._given).page
+
+    def export(self, folder: PathLike) -> Exported:
+        """Write what was learnt in files that need no fedstein: state_dicts, programs of the mixture, a model card.
+
+        Args:
+            folder: to make; it must be new or empty.
+
+        Returns:
+            What was written; where a program is missing, `why`.
+        """
+        from fedstein.export import export_run
+
+        return export_run(self._folder("export"), as_path("folder", folder, "a new folder"), self._given)
 
     # How it shows itself.
 

@@ -15,6 +15,7 @@ import typer
 from fedstein.cli.audit import audit
 from fedstein.cli.data import app as data_app
 from fedstein.cli.evaluate import evaluate, predict
+from fedstein.cli.export import export
 from fedstein.cli.flower import app as flower_app
 from fedstein.cli.forget import forget
 from fedstein.cli.methods import components, methods
@@ -41,6 +42,7 @@ app.command()(compare)
 app.command()(sweep)
 app.command()(reproduce)
 app.command()(predict)
+app.command()(export)
 app.command()(methods)
 app.command()(components)
 app.command()(plan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +13,12 @@ from torch import Tensor, nn
 from fedstein.errors import UserError
 from fedstein.models.held import single_output
 
-__all__ = ["split_head"]
+__all__ = ["Before", "split_head"]
 
 _CHUNK = 256  # inputs at a time, so that memory does not grow with the data
 
 
-def split_head(module: nn.Module, example: Tensor) -> tuple[nn.Module, Callable[[Tensor], Tensor]] | None:
+def split_head(module: nn.Module, example: Tensor) -> tuple[nn.Module, Before] | None:
     """The trained last part of `module`, and a function from the module's inputs to those of that part.
 
     The head is the smallest submodule with all parameters that require a gradient. It must be called once, with a
@@ -53,7 +52,7 @@ def split_head(module: nn.Module, example: Tensor) -> tuple[nn.Module, Callable[
             hook.remove()
     if not calls.were_the_last(output):
         return None
-    before = _Before(whole, path, calls.given[0].shape[1:], calls.given[0].dtype)
+    before = Before(whole, path, calls.given[0].shape[1:], calls.given[0].dtype)
     try:
         own = copy.deepcopy(head)
         with torch.enable_grad():  # as above: some layers take another path without
@@ -114,7 +113,7 @@ class _Stop(Exception):  # noqa: N818  (no error: the rest of the forward pass i
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class _Before:
+class Before:
     """The frozen part of a module: from its inputs to what goes into its head."""
 
     whole: nn.Module
@@ -127,6 +126,16 @@ class _Before:
             return torch.empty(0, *self.shape, dtype=self.dtype)
         with torch.no_grad():
             return torch.cat([self._chunk(chunk) for chunk in torch.split(x, _CHUNK)])
+
+    def as_module(self) -> nn.Module:
+        """The same as a module that can be traced: where the head was, what it would be given is passed on.
+
+        Since the module returns the head's very result, this is what comes out.
+        """
+        whole = copy.deepcopy(self.whole)
+        parent, _, name = self.path.rpartition(".")
+        setattr(whole.get_submodule(parent), name, nn.Identity())
+        return whole
 
     def _chunk(self, x: Tensor) -> Tensor:
         hook = self.whole.get_submodule(self.path).register_forward_pre_hook(_stop)

@@ -83,6 +83,11 @@ class TorchModule:
         self._start = {name: p.detach() for name, p in self._held.parameters.items() if p.dim() < 2}
 
     @property
+    def module(self) -> nn.Module:
+        """Our copy of the module, to copy again; what is learnt in it has the values of any particle."""
+        return self._held.module
+
+    @property
     def _ways(self) -> Ways:
         return self._vmap if self.way == "vmap" else self._loop
 

@@ -38,9 +38,15 @@ def write(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write a safetensors file, and return its SHA-256."""
-    content = save({name: value.contiguous() for name, value in tensors.items()})
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: dict[str, str] | None = None) -> str:
+    """Write a safetensors file, and return its SHA-256.
+
+    Args:
+        path: the file.
+        tensors: by name.
+        about: the metadata in its header.
+    """
+    content = save({name: value.contiguous() for name, value in tensors.items()}, about)
     write(path, content)
     return hashlib.sha256(content).hexdigest()
 
