@@ -1,6 +1,6 @@
 """Data sources, one file each."""
 
-from fedstein.data.sources import digits, fashion_mnist, files
+from fedstein.data.sources import digits, fashion_mnist, files, table
 from fedstein.data.sources.base import Held, Source
 from fedstein.registry import Registry
 
@@ -14,6 +14,7 @@ SOURCES: Registry[Source] = Registry(
         "digits": digits.SOURCE,
         "npz": files.NPZ,
         "folder": files.FOLDER,
+        "table": table.SOURCE,
         "synthetic-gaussian": Source("Gaussian means with a known posterior (one agent a batch of observations)"),
         "synthetic-mixture": Source(
             "two agents, a mixture of two Gaussians each, in one dimension; the exact product is known"
