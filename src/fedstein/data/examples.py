@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,9 @@ class Dataset:
     train: Examples
     test: Examples
     classes: int | None  # None: the targets are no labels
+    class_names: tuple[str, ...] = ()  # what people call them
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of `data`, found when it was read: a run keeps them
+    notes: tuple[str, ...] = ()  # what was made of it, for people
 
 
 def as_examples(data: Any, what: str, tokens: bool = False) -> Examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -29,6 +29,7 @@ class Holdings:
     agents: Sequence[Examples]
     erased: tuple[int, ...] = ()
     remote: bool = False  # the examples are with the agents: here they are empty
+    names: tuple[str, ...] = ()  # what people call them, if they are called anything
 
     def __repr__(self) -> str:
         gone = f", {len(self.erased)} erased" if self.erased else ""
@@ -59,6 +60,12 @@ class Holdings:
         """Refuse erased agents that were never there, or all of them."""
         if unknown := [agent for agent in self.erased if agent >= len(self.agents)]:
             raise UserError(f"The agents must be in 0..{len(self.agents) - 1}. Got {', '.join(map(str, unknown))}.")
+        empty = [agent for agent in self.present if len(self.agents[agent]) == 0]
+        if empty and not self.remote:
+            raise UserError(
+                f"Every agent must have examples. Agents {', '.join(map(str, empty))} have none: their data is not "
+                "where it was."
+            )
         if not self.present:
             raise UserError(
                 f"At least one of the {len(self.agents)} agents must stay: a model without any data is a new model."
@@ -79,14 +86,16 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     if source.held is not None:
         if path is None:
             raise UserError(f"The 'data.path' must name your folder when data.name is '{data.name}'. Got nothing.")
-        if data.validation or data.partition != "iid":
-            raise UserError(
-                f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation."
-            )
-        return source.held(path, data.agents, remote)
-    if source.load is None:
+        return _as_it_is(source.held(path, data.agents, remote), data, remote)
+    if source.read is not None:
+        came = source.read(data, remote)
+    elif source.load is not None:
+        came = source.load(path)
+    else:
         raise UserError(f"The 'data.name' must be a source of examples to divide. Got '{data.name}'.")
-    dataset = source.load(path)
+    if isinstance(came, Held):
+        return _as_it_is(came, data, remote)
+    dataset = came
     train, validation = _hold_out(dataset, data.validation)
     if split == "validation" and validation is None:
         raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
@@ -97,7 +106,25 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     generator = stream(seed if data.seed is None else data.seed, "partition")
     parts = PARTITIONERS[data.partition](train.y, data, generator)
     test = dataset.test if split == "test" or validation is None else validation
-    return Held([test.none() if remote else train.take(part) for part in parts], test, dataset.classes)
+    return Held(
+        [test.none() if remote else train.take(part) for part in parts],
+        test,
+        dataset.classes,
+        dataset.class_names,
+        settings=dataset.settings,
+        notes=dataset.notes,
+    )
+
+
+def _as_it_is(held: Held, data: DataConfig, remote: bool) -> Held:
+    """Examples that are with their agents already."""
+    if data.validation or data.partition != "iid":
+        raise UserError(f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation.")
+    if not remote:
+        return held
+    if len(held.agents) != data.agents:
+        raise UserError(f"The 'data.agents' must be {len(held.agents)}, as many as the data has. Got {data.agents}.")
+    return replace(held, agents=[held.test.none()] * data.agents)
 
 
 def fit_targets(held: Held, likelihood: Likelihood) -> tuple[Held, int]:
@@ -118,11 +145,16 @@ def fit_targets(held: Held, likelihood: Likelihood) -> tuple[Held, int]:
                 "likelihood.name=gaussian, for counts poisson, for several yes-or-no labels bernoulli."
             )
         targets = held.classes
+    elif held.class_names:
+        raise UserError(
+            f"The targets are classes ({', '.join(held.class_names[:5])}, ...), and the likelihood '{likelihood.name}' "
+            "is of numbers. Set likelihood.name=categorical, or name a column of numbers."
+        )
     else:
         targets = held.test.y.shape[1] if held.test.y.dim() > 1 else 1
     outputs = likelihood.outputs(targets)
     agents = [_fit(data, f"agent {number}", likelihood, outputs) for number, data in enumerate(held.agents)]
-    return Held(agents, _fit(held.test, "the test examples", likelihood, outputs), held.classes), outputs
+    return replace(held, agents=agents, test=_fit(held.test, "the test examples", likelihood, outputs)), outputs
 
 
 def _fit(data: Examples, what: str, likelihood: Likelihood, outputs: int) -> Examples:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from fedstein.checked import Checked
 from fedstein.data.partition import PARTITIONERS
 from fedstein.data.sources import SOURCES
 
 __all__ = ["DataConfig"]
+
+TABLE_ONLY = ("target", "features", "agent_column", "test", "center", "scale", "standardise", "levels")
 
 
 class DataConfig(Checked):
@@ -19,14 +21,80 @@ class DataConfig(Checked):
     name: Annotated[str, AfterValidator(SOURCES.check)] = Field(
         "fashion-mnist", description="source; 'fedstein data list' describes them"
     )
-    path: str | None = Field(None, description="folder of Fashion-MNIST, your .npz file, or your folder of them")
-    agents: int = Field(10, ge=1, le=10_000_000, description="K, how many agents")
+    path: str | None = Field(
+        None, description="folder of Fashion-MNIST; your .npz file, your folder of them, or your table"
+    )
+    agents: int = Field(
+        10, ge=1, le=10_000_000, description="K, how many agents; counted where the data says whose it is"
+    )
     partition: Annotated[str, AfterValidator(PARTITIONERS.check)] = Field("iid", description="who holds what")
     examples: int | None = Field(None, ge=1, description="examples of each agent; all, in equal parts, if left out")
     concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
     indices: str | None = Field(None, description="JSON file with one list of indices an agent (partition indices)")
     validation: int = Field(0, ge=0, description="training examples held out from all agents, to choose settings on")
     seed: int | None = Field(None, ge=0, description="of who holds what; the run's seed if left out")
+
+    target: tuple[str, ...] = Field((), description="of a table: the column to learn, or several; texts are classes")
+    features: tuple[str, ...] = Field((), description="of a table: the columns of the inputs; all others if left out")
+    agent_column: str | None = Field(
+        None, description="of a table: the column that says whose row it is; data.partition divides them if left out"
+    )
+    test: str | float | None = Field(
+        None,
+        description="of a table: a file of test rows, or the share of everybody's rows that is drawn for testing; 0.2 "
+        "if left out",
+    )
+    center: dict[str, float] = Field(
+        {}, description="of a table: what is taken from columns of numbers; public constants, never the agents' means"
+    )
+    scale: dict[str, float] = Field({}, description="of a table: what they are then divided by; likewise")
+    standardise: Literal["test"] | None = Field(
+        None, description="test: center and scale that are left out are those of the test file, which no agent holds"
+    )
+    levels: dict[str, tuple[str, ...]] = Field(
+        {}, description="of a table: the texts of each text column; read off the table if left out, and written down"
+    )
+    class_names: tuple[str, ...] = Field(
+        (), description="what people call the classes; texts of the target in their order if left out, and written down"
+    )
+    agent_ids: tuple[Annotated[str, Field(pattern="^[0-9a-f]{16}$")], ...] = Field(
+        (), description="digests of the agents' names by number; the run writes them down, so that nobody is renumbered"
+    )
+
+    @field_validator("target", "features", "class_names", "agent_ids", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        value = (value,) if isinstance(value, str) else value
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("levels", mode="before")
+    @classmethod
+    def _tables(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: tuple(texts) if isinstance(texts, list) else texts for name, texts in value.items()}
+
+    @field_validator("target", "features", "class_names", "levels")
+    @classmethod
+    def _once(cls, value: Any) -> Any:
+        for names in value.values() if isinstance(value, dict) else [value]:
+            if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+                raise ValueError(f"must be different names. Got {twice[0]!r} twice.")
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if isinstance(self.test, float) and not 0 < self.test < 1:
+            raise ValueError(f"data.test must be a file, or a share between 0 and 1. Got {self.test:g}.")
+        if any(not abs(value) < 1e30 for value in self.center.values()):
+            raise ValueError(f"data.center must be finite numbers. Got {self.center}.")
+        if any(not 1e-30 < value < 1e30 for value in self.scale.values()):
+            raise ValueError(f"data.scale must be numbers above 0. Got {self.scale}.")
+        if self.name != "table" and (
+            used := [key for key in TABLE_ONLY if getattr(self, key) != type(self).model_fields[key].default]
+        ):
+            raise ValueError(f"data.{used[0]} is for data.name = 'table'. Got data.name = '{self.name}'.")
+        return self
 
     @property
     def synthetic(self) -> bool:

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from fedstein.errors import UserError
 from fedstein.models import FEATURES, Activation, TorchModule
@@ -73,13 +72,13 @@ def _dense(sizes: list[int], activation: Activation) -> nn.Sequential:
     """The stack of `model.hidden` as anybody would write it."""
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(sizes):
-        layers += [skip_init(nn.Linear, inputs, outputs), _ACTIVATIONS[activation]()]  # no random number is drawn
-    return nn.Sequential(*layers[:-1])
+        layers += [nn.Linear(inputs, outputs, device="meta"), _ACTIVATIONS[activation]()]  # no random number is drawn
+    return nn.Sequential(*layers[:-1]).to_empty(device="cpu")
 
 
 def _put(parameters: list[nn.Parameter], flat: Tensor) -> None:
     if len(flat) != sum(p.numel() for p in parameters):
         raise UserError(f"The network has {sum(p.numel() for p in parameters):,} values to fill. Got {len(flat):,}.")
     with torch.no_grad():
-        for parameter, piece in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        for parameter, piece in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
             parameter.copy_(piece.view(parameter.shape))

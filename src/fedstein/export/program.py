@@ -102,9 +102,8 @@ def save_onnx(program: ExportedProgram, path: Path, names: list[str]) -> None:
         UserError: packages are missing, or something in it has no counterpart in ONNX.
     """
     with needs_extra("export", "ONNX files"):
-        import onnxscript  # noqa: F401  (torch asks for it only in the middle of the work)
-
-        import onnx  # noqa: F401
+        import onnx  # noqa: F401  (torch asks for both only in the middle of the work)
+        import onnxscript  # noqa: F401
     try:
         with _quiet():
             plain = program.run_decompositions({torch.ops.aten.softplus.default: _softplus})

@@ -109,8 +109,8 @@ def _refuse_unforgotten(run: Path) -> None:
     if asked := erasures_of(run):
         agents = ", ".join(map(str, asked[-1]["agents"]))
         raise UserError(
-            f"Cannot export run '{run}': agents {agents} have asked to be forgotten, and it still knows them. Export the "
-            f"model without them: {asked[-1]['out']}{'' if asked[-1]['done'] else ', once its erasure is done'}."
+            f"Cannot export run '{run}': agents {agents} have asked to be forgotten, and it still knows them. Export "
+            f"the model without them: {asked[-1]['out']}{'' if asked[-1]['done'] else ', once its erasure is done'}."
         )
     if not (lineage := load_lineage(run)):
         return

@@ -61,7 +61,7 @@ def section_of(loaded: Loaded) -> Callable[[Page, Loaded, Checkpoint, Story], No
 def _lead(run: Path, loaded: Loaded, checkpoint: Checkpoint) -> str:
     config, problem = loaded.config, loaded.problem
     method, data = config.method, config.data
-    partition = "" if data.synthetic or config.is_given else f", {data.partition}"
+    partition = "" if data.synthetic or config.is_given or problem.holdings.names else f", {data.partition}"
     if checkpoint.round >= config.rounds:
         status = f"Finished: {checkpoint.round:,} rounds, {checkpoint.seconds:,.3g} seconds of training."
     elif in_use(run):

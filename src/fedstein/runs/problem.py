@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,8 @@ class Problem:
     holdings: Holdings
     judge: Judge = Judge()  # noqa: RUF009  (frozen)
     inputs: Inputs | None = None  # None: a problem with a known posterior has none to predict on
+    data: Mapping[str, Any] = field(default_factory=dict)  # settings that were found when the data was read
+    notes: tuple[str, ...] = ()  # what was made of the data, for people
 
     def __repr__(self) -> str:
         return f"Problem({self.task.model.dim:,} parameters, {self.holdings!r})"
@@ -123,7 +126,7 @@ def build_problem(
         network, config.model, config.prior, config.likelihood, shape, outputs, config.seed, parameters=kept.parameters
     )
     agents, test = held.agents, held.test
-    holdings = Holdings(agents, lineage.erased, remote)
+    holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
     holdings.check()
     frozen = kept.frozen
     if frozen is None and config.pretrain.rounds:
@@ -139,6 +142,8 @@ def build_problem(
         replace(holdings, agents=agents),
         Judge(test, config.evaluation.ece_bins, raw_test=raw_test),
         Inputs(shape, outputs, made),
+        held.settings,
+        held.notes,
     )
 
 

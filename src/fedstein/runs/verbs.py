@@ -115,17 +115,18 @@ def train(
 
 
 def written_down(config: Config, problem: Problem) -> Config:
-    """The settings with what was only known when the network was made: its fingerprint, and how it is computed."""
+    """The settings with what was only known when data and network were there, so that they stay what they are."""
     network, model = problem.network, problem.task.model
     known: dict[str, Any] = {}
     if network is not None and network.parameters is not None:
         known["fingerprint"] = fingerprint(network.parameters)
     if isinstance(model, TorchModule) and not config.data.synthetic:
-        data = next((data for data in problem.holdings.agents if len(data)), problem.judge.test)
-        if data is not None:
-            batch = data.take(torch.arange(min(len(data), config.method.batch)))
+        some = next((data for data in problem.holdings.agents if len(data)), problem.judge.test)
+        if some is not None:
+            batch = some.take(torch.arange(min(len(some), config.method.batch)))
             known["way"] = model.choose(batch.x, batch.y, model.draw(config.method.particles, stream(0, "way")))
-    return config.model_copy(update={"model": config.model.model_copy(update=known)})
+    data, model_section = config.data.model_copy(update=problem.data), config.model.model_copy(update=known)
+    return config.model_copy(update={"data": data, "model": model_section})
 
 
 def leaving_out(agents: Sequence[int]) -> Lineage:
@@ -246,6 +247,8 @@ def fill(
     """
     config, lineage = run.config, run.lineage
     how.onlooker.say(headline(config, lineage, problem))
+    for words in problem.notes:
+        how.onlooker.say(f"  {words}")
     if state is None and lineage.asked:
         state = begin(run, problem)
     if state is None:
@@ -321,7 +324,10 @@ def fit_config(
 
 def with_whole_paths(config: Config) -> Config:
     """Paths in a run's config lead to the same place wherever it is read from."""
-    data = config.data.model_copy(update={"path": _whole(config.data.path), "indices": _whole(config.data.indices)})
+    paths = {"path": _whole(config.data.path), "indices": _whole(config.data.indices)}
+    if isinstance(config.data.test, str):
+        paths["test"] = _whole(config.data.test)
+    data = config.data.model_copy(update=paths)
     model = config.model.model_copy(
         update={"features": _whole(config.model.features), "weights": _whole(config.model.weights)}
     )
@@ -341,7 +347,7 @@ def headline(config: Config, lineage: Lineage, problem: Problem) -> str:
             f"{last.method} of agents {', '.join(map(str, last.agents))}: {last.rounds} rounds of forgetting, "
             f"{last.repair} of repair by the {agents} agents that stay"
         )
-    partition = "" if data.synthetic or config.is_given else f" ({data.partition})"
+    partition = "" if data.synthetic or config.is_given or problem.holdings.names else f" ({data.partition})"
     return (
         f"{method.name} on {'given data' if config.is_given else data.name}: {agents} agents{partition}, "
         f"{method.particles} particles of {problem.dim:,} parameters, {config.rounds} rounds of "

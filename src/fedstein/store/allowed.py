@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import Path
 
 from fedstein.errors import UserError
@@ -22,15 +23,15 @@ __all__ = ["allow_module", "check_allowed", "is_allowed"]
 def allow_module(name: str) -> None:
     """This user trains with a module by name: its runs may be opened here."""
     if not is_allowed(name):
-        path = _file()
+        path = _file(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, json.dumps([*_entries(), _entry(name)], indent=2).encode())
+        write(path, _entry(name))
 
 
 def is_allowed(name: str) -> bool:
     """Whether a run folder may use it."""
     patterns = os.environ.get("FEDSTEIN_MODULES", "").split(",")
-    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns) or _entry(name) in _entries()
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns) or _is_listed(name)
 
 
 def check_allowed(name: str, run: Path) -> None:
@@ -48,18 +49,18 @@ def check_allowed(name: str, run: Path) -> None:
     )
 
 
-def _entry(name: str) -> list[str | None]:
-    return [name, origin(name).file]
-
-
-def _entries() -> list[list[str | None]]:
+def _is_listed(name: str) -> bool:
     try:
-        entries = json.loads(_file().read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return []
-    return [entry for entry in entries if isinstance(entry, list)] if isinstance(entries, list) else []
+        return _file(name).read_bytes() == _entry(name)
+    except OSError:
+        return False
 
 
-def _file() -> Path:
+def _entry(name: str) -> bytes:
+    return json.dumps([name, origin(name).file]).encode()
+
+
+def _file(name: str) -> Path:
+    """A file for each: two trainings that begin at once must not lose each other's."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "fedstein" / "modules.json"
+    return Path(state) / "fedstein" / "modules" / f"{sha256(_entry(name)).hexdigest()}.json"

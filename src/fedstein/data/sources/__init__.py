@@ -1,8 +1,15 @@
 """Data sources, one file each."""
 
-from fedstein.data.sources import digits, fashion_mnist, files
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedstein.data.sources import digits, fashion_mnist, files, table
 from fedstein.data.sources.base import Held, Source
 from fedstein.registry import Registry
+
+if TYPE_CHECKING:
+    from fedstein.data.settings import DataConfig
 
 __all__ = ["SOURCES", "Held", "Source", "class_names"]
 
@@ -14,6 +21,7 @@ SOURCES: Registry[Source] = Registry(
         "digits": digits.SOURCE,
         "npz": files.NPZ,
         "folder": files.FOLDER,
+        "table": table.SOURCE,
         "synthetic-gaussian": Source("Gaussian means with a known posterior (one agent a batch of observations)"),
         "synthetic-mixture": Source(
             "two agents, a mixture of two Gaussians each, in one dimension; the exact product is known"
@@ -23,7 +31,7 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
-def class_names(source: str, classes: int) -> list[str]:
-    """What people call the classes of a source; their numbers where it has no names."""
-    names = SOURCES[source].class_names
+def class_names(data: DataConfig, classes: int) -> list[str]:
+    """What people call the classes: as the settings say, or the source; their numbers where nobody has names."""
+    names = data.class_names or SOURCES[data.name].class_names
     return list(names) if len(names) == classes else [str(label) for label in range(classes)]

@@ -55,8 +55,14 @@ def _row(agent: int, data: Examples, loaded: Loaded, story: Story) -> list[objec
     if agent in problem.holdings.erased:
         return [f"{agent}, erased", *["-"] * (1 + len(words)), *sent, "-", "-"]
     share = f"{visits.captured / visits.count:.3f}" if visits.count else "-"
-    row = [agent, f"{len(data):,}", *(_judged(data, loaded) if words else [])]
+    row = [_called(agent, loaded), f"{len(data):,}", *(_judged(data, loaded) if words else [])]
     return [*row, *sent, share, visits.refused]
+
+
+def _called(agent: int, loaded: Loaded) -> object:
+    """Its number, and what people call it. One that was erased is not called anything any more."""
+    names = loaded.problem.holdings.names
+    return f"{agent} {names[agent]}" if agent < len(names) and names[agent] else agent
 
 
 def _judged(data: Examples, loaded: Loaded) -> list[object]:
@@ -68,7 +74,7 @@ def _judged(data: Examples, loaded: Loaded) -> list[object]:
         scores = model.likelihood.scores(prediction, some.y)
         return [f"{scores[name]:.4g}" for name in (model.likelihood.headline[0], "nll")]
     probabilities = prediction.probabilities
-    names = class_names(loaded.config.data.name, probabilities.shape[1])
+    names = class_names(loaded.config.data, probabilities.shape[1])
     return [_mix(data.y, names), f"{accuracy(probabilities, some.y):.3f}", f"{nll(probabilities, some.y):.3f}"]
 
 

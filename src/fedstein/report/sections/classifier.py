@@ -47,7 +47,7 @@ def add_classifier(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: St
     page.section("How far to trust it", "A confidence of 0.8 should be right eight times out of ten.")
     curve = reliability(prediction.probabilities, labels, judge.ece_bins)
     page.figures([_reliability(curve), _histogram(prediction, labels)], "two")
-    names = class_names(config.data.name, prediction.probabilities.shape[1])
+    names = class_names(config.data, prediction.probabilities.shape[1])
     add_pictures(page, loaded, prediction, names)
     _add_classes(page, names, prediction, labels)
 
