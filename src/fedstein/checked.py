@@ -43,6 +43,8 @@ class Checked(BaseModel, metaclass=_Kind):
     positional: ClassVar[tuple[str, ...]] = ()  # what may be given without its name
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if not self.model_config.get("frozen"):
+            return super().__setattr__(name, value)
         kind = type(self).__name__
         raise UserError(f"{kind}: '{name}' cannot be set afterwards. Make another: {kind}({name}={value!r}, ...).")
 

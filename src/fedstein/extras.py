@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +26,23 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
     fedstein.errors.UserError: Reports need an extra: pip install 'fedstein[report]'.
     """
     try:
-        yield
+        with _in_peace():
+            yield
     except ImportError as error:
         raise UserError(f"{what} need an extra: pip install 'fedstein[{extra}]'.") from error
+
+
+@contextmanager
+def _in_peace() -> Iterator[None]:
+    """Ctrl-C waits until an import is over: inside one it would come out as an ImportError."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(1))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)

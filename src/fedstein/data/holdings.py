@@ -86,6 +86,7 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     if source.held is not None:
         if path is None:
             raise UserError(f"The 'data.path' must name your folder when data.name is '{data.name}'. Got nothing.")
+        _refuse_dividing(data)
         return _as_it_is(source.held(path, data.agents, remote), data, remote)
     if source.read is not None:
         came = source.read(data, remote)
@@ -118,13 +119,17 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
 
 def _as_it_is(held: Held, data: DataConfig, remote: bool) -> Held:
     """Examples that are with their agents already."""
-    if data.validation or data.partition != "iid":
-        raise UserError(f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation.")
+    _refuse_dividing(data)
     if not remote:
         return held
     if len(held.agents) != data.agents:
         raise UserError(f"The 'data.agents' must be {len(held.agents)}, as many as the data has. Got {data.agents}.")
     return replace(held, agents=[held.test.none()] * data.agents)
+
+
+def _refuse_dividing(data: DataConfig) -> None:
+    if data.validation or data.partition != "iid":
+        raise UserError(f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation.")
 
 
 def fit_targets(held: Held, likelihood: Likelihood) -> tuple[Held, int]:
