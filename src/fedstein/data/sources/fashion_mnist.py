@@ -16,10 +16,11 @@ import torch
 
 from fedstein.data.examples import Dataset, Examples
 from fedstein.data.sources.base import Source
+from fedstein.data.sources.fetch import cache_folder
 from fedstein.data.sources.idx import read_idx
 from fedstein.errors import FedsteinError, UserError
 
-__all__ = ["SOURCE", "cache_folder", "find_fashion_mnist", "get_fashion_mnist", "load_fashion_mnist"]
+__all__ = ["SOURCE", "find_fashion_mnist", "get_fashion_mnist", "load_fashion_mnist"]
 
 DEBIAN_PACKAGE = "dataset-fashion-mnist"
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -30,13 +31,6 @@ FILES = {
     "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
     "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
-
-
-def cache_folder() -> Path:
-    """Where fedstein keeps data for this user: $FEDSTEIN_DATA, else the user's cache."""
-    if named := os.environ.get("FEDSTEIN_DATA"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedstein"
 
 
 def find_fashion_mnist(folder: Path | None = None) -> Path | None:
