@@ -10,6 +10,7 @@ import torch
 
 from fedstein.data.examples import Dataset, Examples
 from fedstein.data.partition import PARTITIONERS
+from fedstein.data.rows import joined
 from fedstein.data.settings import DataConfig
 from fedstein.data.sources import SOURCES, Held
 from fedstein.data.sources.files import save_examples
@@ -48,7 +49,7 @@ class Holdings:
     def pooled(self, agents: Sequence[int] | None = None) -> Examples:
         """The examples of some agents as one agent's; of all that take part if None."""
         some = [self.agents[agent] for agent in (self.present if agents is None else agents)]
-        return Examples(torch.cat([data.x for data in some]), torch.cat([data.y for data in some]))
+        return Examples(joined([data.x for data in some]), torch.cat([data.y for data in some]))
 
     def erased_labels(self) -> list[int]:
         """Labels that nobody but the erased agents holds."""
