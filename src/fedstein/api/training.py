@@ -13,7 +13,7 @@ from fedstein.api.arguments import PathLike, as_list, as_overrides, as_path, che
 from fedstein.api.giving import take
 from fedstein.api.run import Run, run_of
 from fedstein.api.working import how_of, train_in_memory
-from fedstein.data import DataConfig
+from fedstein.data import DataConfig, Held
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.likelihoods import Categorical, Likelihood
@@ -34,11 +34,12 @@ __all__ = ["config", "train", "train_config"]
 
 def train(
     module: nn.Module,
-    agents: Sequence[Any],
+    agents: Sequence[Any] | Held,
     *,
     method: Method | None = None,
     rounds: int = 100,
     test: Any = None,
+    class_names: Sequence[str] = (),
     seed: int = 0,
     schedule: Schedule | None = None,
     prior: Prior | None = None,
@@ -61,10 +62,12 @@ def train(
     Args:
         module: maps (B, ...) inputs to (B, outputs): logits of classes, or what `likelihood` or `loss` takes. Its own
             values are not changed. What requires no gradient is frozen.
-        agents: one (x, y) pair of arrays, or one map-style data set, for each agent.
+        agents: for each agent one (x, y) pair of arrays, or one data set of torch, map-style or iterable, of any size;
+            or what `fedstein.from_frame` returns.
         method: for instance ``DSVGD(particles=5)`` or ``FedAvg()``; DSVGD with 10 particles if left out.
         rounds: how many rounds.
-        test: (x, y) to evaluate on, or nothing.
+        test: the same to evaluate on, or nothing.
+        class_names: what people call the classes, in tables and charts; as the data sets say if left out.
         seed: of every random draw.
         schedule: who visits when; round robin, one agent a round, if left out.
         prior: N(0, I) if left out.
@@ -105,12 +108,12 @@ def train(
         raise refuse("likelihood", "a likelihood, for instance fedstein.Gaussian()", likelihood)
     if likelihood is not None and loss is not cross_entropy:
         raise UserError("Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both.")
-    given = take(module, agents, test, loss if likelihood is None else likelihood, prior, precision, way)
+    given = take(module, agents, test, loss if likelihood is None else likelihood, prior, precision, way, class_names)
     config = Config(
         seed=seed,
         rounds=rounds,
         threads=torch.get_num_threads() if threads is None else threads,
-        data=DataConfig(name="given", agents=len(given.agents)),
+        data=DataConfig(name="given", agents=len(given.agents), class_names=given.class_names),
         model=ModelConfig(hidden=(), precision=precision, way=way, fingerprint=given.fingerprint(init)),
         prior=PriorConfig(std=prior.std if isinstance(prior, GaussianPrior) else 1.0, init=init, spread=spread),
         likelihood=Categorical() if likelihood is None else likelihood,

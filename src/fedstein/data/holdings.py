@@ -18,7 +18,7 @@ from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.streams import stream
 
-__all__ = ["Holdings", "fit_targets", "split_into_files", "who_has_what"]
+__all__ = ["Holdings", "divide", "fit_targets", "split_into_files", "who_has_what"]
 
 CLASS_PARTITIONS = ("class-pairs", "dirichlet")
 
@@ -97,7 +97,19 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
         raise UserError(f"The 'data.name' must be a source of examples to divide. Got '{data.name}'.")
     if isinstance(came, Held):
         return _as_it_is(came, data, remote)
-    dataset = came
+    return divide(came, data, seed, split, remote)
+
+
+def divide(dataset: Dataset, data: DataConfig, seed: int, split: str = "test", remote: bool = False) -> Held:
+    """Give everybody a part, as `data.partition` says.
+
+    Args:
+        dataset: all examples.
+        data: the settings.
+        seed: of the run.
+        split: evaluate on "test" or "validation" examples.
+        remote: the agents keep their examples elsewhere; here they are empty.
+    """
     train, validation = _hold_out(dataset, data.validation)
     if split == "validation" and validation is None:
         raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")

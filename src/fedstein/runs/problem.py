@@ -222,7 +222,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
     if len(given.agents) != config.data.agents:
         raise UserError(f"The 'agents' must be {config.data.agents} data sets. Got {len(given.agents)}.")
     prior = GaussianPrior(config.prior.std) if given.prior is None else given.prior
-    holdings = Holdings(given.agents, lineage.erased)
+    holdings = Holdings(given.agents, lineage.erased, names=given.names)
     holdings.check()
     raw = None if given.test is None else given.test.x
     return Problem(
