@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from fedstein.api.arguments import refuse
@@ -27,6 +28,7 @@ def take(
     prior: Prior | None,
     precision: Precision,
     way: Way | Literal["auto"],
+    device: torch.device,
 ) -> Given:
     """Check what was given. A Gaussian prior is left out of it: the config says that one.
 
@@ -38,10 +40,12 @@ def take(
         prior: any, or None for N(0, I).
         precision: of the products.
         way: how several particles are computed, where the module is no dense stack.
+        device: on which they are computed.
     """
     if prior is not None and not hasattr(prior, "score"):
         raise refuse("prior", "a prior, for instance GaussianPrior(1.0)", prior)
-    return take_in(module, agents, test, loss, None if isinstance(prior, GaussianPrior) else prior, precision, way)
+    other = None if isinstance(prior, GaussianPrior) else prior
+    return take_in(module, agents, test, loss, other, precision, way, device)
 
 
 def remember_given(path: Path, given: Given) -> None:

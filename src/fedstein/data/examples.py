@@ -169,7 +169,7 @@ def _whole(x: Tensor, what: str) -> Tensor:
 
 def _tensor(value: Any, what: str) -> Tensor:
     try:
-        tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach()
+        tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach().cpu()
         if tensor.is_complex():
             raise TypeError("complex numbers")
         return tensor

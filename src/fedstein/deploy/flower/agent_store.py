@@ -20,10 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from fedstein.data import Examples
+from fedstein.devices import CPU
 from fedstein.errors import OrderError, RunError, UserError
 from fedstein.methods import Memory
 from fedstein.models import Task, Values
@@ -66,6 +68,7 @@ def visit_as_agent(
     load: Callable[[Any], Examples],
     frozen: Values | None = None,
     portions: Mapping[str, Tensor] | None = None,
+    device: torch.device = CPU,
 ) -> Answer:
     """Do what an order says, with what this agent remembers, and keep what has to be kept.
 
@@ -76,6 +79,7 @@ def visit_as_agent(
         load: the agent's own examples, from what prepares raw inputs for the model (or None).
         frozen: values that are not learnt, if the order brought them; else those that the agent has kept.
         portions: of what others have taken back, by name; each is taken over once.
+        device: on which this agent computes: its own affair.
 
     Raises:
         OrderError: it cannot be followed; the reason is for the server to read.
@@ -102,7 +106,7 @@ def visit_as_agent(
                 f"Agent '{head.name}' has answered a later round than {head.round + 1} already: the server has lost "
                 "its newest checkpoints, or this order is late."
             )
-        network = head.network(_frozen(folder, head, frozen))
+        network = head.network(_frozen(folder, head, frozen), device)
         task, data = head.prior.task(network), load(network.prepare)
         memory, settled = _settled(folder, record, head, task, data)
         handed = record.handed
