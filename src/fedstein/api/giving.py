@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from fedstein.api.arguments import refuse
@@ -28,7 +29,8 @@ def take(
     prior: Prior | None,
     precision: Precision,
     way: Way | Literal["auto"],
-    class_names: Sequence[str] = (),
+    class_names: Sequence[str],
+    device: torch.device,
 ) -> Given:
     """Check what was given. A Gaussian prior is left out of it: the config says that one.
 
@@ -41,11 +43,12 @@ def take(
         precision: of the products.
         way: how several particles are computed, where the module is no dense stack.
         class_names: what people call the classes.
+        device: on which they are computed.
     """
     if prior is not None and not hasattr(prior, "score"):
         raise refuse("prior", "a prior, for instance GaussianPrior(1.0)", prior)
-    plain = None if isinstance(prior, GaussianPrior) else prior
-    return take_in(module, agents, test, loss, plain, precision, way, class_names)
+    other = None if isinstance(prior, GaussianPrior) else prior
+    return take_in(module, agents, test, loss, other, precision, way, class_names, device)
 
 
 def remember_given(path: Path, given: Given) -> None:

@@ -12,6 +12,7 @@ from fedstein.api.giving import given_to, take
 from fedstein.api.run import Run, remember
 from fedstein.api.working import check_workers
 from fedstein.data import Held
+from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.likelihoods import Likelihood
@@ -63,9 +64,8 @@ def open(
         if isinstance(prior, GaussianPrior) and prior.std != config.prior.std:
             raise UserError(f"The 'prior' must be the run's, of std {config.prior.std:g}. Got {prior.std:g} instead.")
         meant = loss if loss is not cross_entropy else config.likelihood if likelihood is None else likelihood
-        given = take(
-            module, agents, test, meant, prior, config.model.precision, config.model.way, config.data.class_names
-        )
+        model, names, device = config.model, config.data.class_names, device_or_cpu(config.device)
+        given = take(module, agents, test, meant, prior, model.precision, model.way, names, device)
         if len(given.agents) != config.data.agents:
             raise UserError(f"The 'agents' must be {config.data.agents} data sets. Got {len(given.agents)}.")
     if given is not None:  # also what this process remembers: the folder may be another one by now

@@ -14,6 +14,7 @@ from fedstein.api.giving import take
 from fedstein.api.run import Run, run_of
 from fedstein.api.working import how_of, train_in_memory
 from fedstein.data import DataConfig, Held
+from fedstein.devices import device_here
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.likelihoods import Categorical, Likelihood
@@ -53,6 +54,7 @@ def train(
     evaluate_every: int = 50,
     escrow: bool = False,
     threads: int | None = None,
+    device: str | torch.device = "cpu",
     watchers: Sequence[Watcher] = (),
     out: PathLike | None = None,
     progress: bool = True,
@@ -83,6 +85,8 @@ def train(
         evaluate_every: rounds between evaluations on `test`.
         escrow: the server keeps what it applied of each agent, so that it can take it back (factor linear).
         threads: of torch; as it is set now if left out. Their number decides the last bits.
+        device: on which visits and predictions are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the first
+            of cuda, mps and cpu that is there. Another kind gives other last bits.
         watchers: told after every round.
         out: a new run folder; everything stays in memory if left out.
         progress: show a bar where somebody would see it.
@@ -108,11 +112,14 @@ def train(
         raise refuse("likelihood", "a likelihood, for instance fedstein.Gaussian()", likelihood)
     if likelihood is not None and loss is not cross_entropy:
         raise UserError("Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both.")
-    given = take(module, agents, test, loss if likelihood is None else likelihood, prior, precision, way, class_names)
+    device = str(device) if isinstance(device, torch.device) else device
+    meant = loss if likelihood is None else likelihood
+    given = take(module, agents, test, meant, prior, precision, way, class_names, device_here(device))
     config = Config(
         seed=seed,
         rounds=rounds,
         threads=torch.get_num_threads() if threads is None else threads,
+        device=device,
         data=DataConfig(name="given", agents=len(given.agents), class_names=given.class_names),
         model=ModelConfig(hidden=(), precision=precision, way=way, fingerprint=given.fingerprint(init)),
         prior=PriorConfig(std=prior.std if isinstance(prior, GaussianPrior) else 1.0, init=init, spread=spread),

@@ -51,7 +51,7 @@ class Prediction(Rows):
 
     def log_density(self, y: Tensor) -> Tensor:
         """(n,) log-probability of the true classes `y` (n,); probabilities below 1e-38 count as 1e-38."""
-        return self.probabilities[torch.arange(len(y)), y].double().clamp_min(1e-38).log()
+        return self.probabilities[torch.arange(len(y), device=y.device), y].double().clamp_min(1e-38).log()
 
     def divergence(self, other: Prediction) -> Tensor:
         """(n,) KL divergence, in nats, of the other from this one."""
@@ -96,4 +96,4 @@ def ood_auroc(inside: Tensor, outside: Tensor) -> float:
         from sklearn.metrics import roc_auc_score
 
     truth = torch.cat([torch.zeros(len(inside)), torch.ones(len(outside))])
-    return float(roc_auc_score(truth.numpy(), torch.cat([inside, outside]).numpy()))
+    return float(roc_auc_score(truth.numpy(), torch.cat([inside, outside]).cpu().numpy()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,11 +20,13 @@ from torch.nn.parameter import is_lazy
 
 from fedstein.data import Examples, Held, Rows
 from fedstein.data.examples import as_taken, read_examples
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.inference import Prior
 from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.models import Init, Loss, Precision, TorchModule, Way, cross_entropy, particle_model
 from fedstein.models.dense import DenseStack
+from fedstein.models.named import on_cpu
 from fedstein.settings import Config
 from fedstein.store.files import write
 
@@ -54,6 +56,10 @@ class Given:
         """(dim,) the values of what is learnt, as the module has them."""
         learnt = [value for value in self.module.parameters() if value.requires_grad]
         return torch.cat([value.detach().reshape(-1).float() for value in learnt])
+
+    def on(self, device: torch.device) -> Given:
+        """The same, to compute on another device."""
+        return self if device == self.model.device else replace(self, model=self.model.on(device))
 
     def fingerprint(self, init: Init = "fan-in") -> str:
         """Of the structure of the module, of the values that the run hangs on, and the names of loss and prior.
@@ -96,6 +102,7 @@ def take_in(
     precision: Precision = "float32",
     way: Way | Literal["auto"] = "auto",
     class_names: Sequence[str] = (),
+    device: torch.device = CPU,
 ) -> Given:
     """Check what a user gave, and make it what training takes.
 
@@ -109,6 +116,8 @@ def take_in(
         precision: of the products.
         way: how several particles are computed, where the module is no dense stack.
         class_names: what people call the classes; as the data sets say if left out.
+        device: where it computes. Data stays on the CPU; a module that is on yet another device is moved, with a
+            warning.
 
     Raises:
         UserError: something does not fit.
@@ -147,8 +156,9 @@ def take_in(
                 f"{name}: x must be shaped like that of {first_name}, {tuple(first.x.shape[1:])}. "
                 f"Got {tuple(data.x.shape[1:])} instead."
             )
+    module = on_cpu(module, "The 'module'", device)
     some = first.x[:2].float()
-    model = particle_model(module, loss, precision, some, way)
+    model = particle_model(module, loss, precision, some, way, device)
     tokens = isinstance(model, TorchModule) and model.takes_tokens(some)
     known = {name: as_taken(data, name, tokens) for name, data in known.items()}
     first = known[first_name]
@@ -184,7 +194,7 @@ def _class_names(given: Sequence[Any]) -> tuple[str, ...]:
 def _outputs(model: DenseStack | TorchModule, x: Tensor, name: str) -> int:
     """How many numbers the module gives for one input."""
     try:
-        shape = model.outputs(model.draw(1, torch.Generator()), x[:1]).shape
+        shape = model.outputs(model.draw(1, torch.Generator()).to(model.device), x[:1].to(model.device)).shape
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise UserError(f"The 'module' does not run on the inputs of {name} ({x.dtype}): {error}.") from error
     if len(shape) != 3:
