@@ -109,7 +109,10 @@ class Config(Checked):
         if self.pretrain.rounds and (not self.model.hidden or self.data.synthetic):
             raise ValueError("pretrain.rounds must be 0 where the network has no hidden layer. Got more.")
         if self.recording.escrow and not self.method.can_be_taken_back:
-            raise ValueError("recording.escrow must be false unless method.factor is 'linear'. Got true.")
+            raise ValueError(
+                "recording.escrow must be false unless the method can be taken back, as dsvgd with method.factor = "
+                "'linear' can. Got true."
+            )
         return self
 
     @field_validator("likelihood", mode="before")

@@ -81,6 +81,7 @@ def audit_run(
         raise UserError(f"The run '{run}' never had agents {', '.join(map(str, lineage.erased))}: nothing was erased.")
     if not is_done(run):
         raise UserError(f"The erasure in run '{run}' is not finished. Go on with 'fedstein resume {run}'.")
+    behaviour.check_extra()  # before anything is retrained
     torch.set_num_threads(config.threads)
     if data is not None:
         if config.data.name != "folder":
@@ -88,6 +89,8 @@ def audit_run(
         config = config.model_copy(update={"data": config.data.model_copy(update={"path": str(data.resolve())})})
     device = device_or_cpu(config.device)
     problem = build_problem(config, lineage, given=given, kept=load_kept(run), device=device)
+    if problem.judge.test is not None and not problem.task.model.likelihood.predicts:
+        raise UserError("An audit compares predictions: it needs a likelihood, and this run has a loss of its own.")
     gone = [agent for agent in lineage.erased if len(problem.holdings.agents[agent]) == 0]
     if gone and problem.judge.test is not None:
         raise UserError(
@@ -110,8 +113,6 @@ def audit_run(
     references = [retrained(audit, first + i, i + 1, count, onlooker, given) for i in range(count)]
     audit.table["retrained"] = [{"seed": model.seed, "particles_sha256": model.sha256} for model in references]
     behaviour.check_cost(audit, mine, references)
-    if problem.judge.test is not None and not problem.task.model.likelihood.predicts:
-        raise UserError("An audit compares predictions: it needs a likelihood, and this run has a loss of its own.")
     if problem.judge.test is None:
         behaviour.check_exact(audit, mine, references, before)
     else:

@@ -159,8 +159,8 @@ def _refuse_method(
         return
     if method not in config.method.forgets_by:
         raise UserError(
-            f"The '--method' take-back needs a run with method.factor = 'linear': its sites say what each agent has "
-            f"changed. This run has '{getattr(config.method, 'factor', 'no')}' factors. Use forget-svgd or retrain."
+            f"The '--method' take-back needs a factor that says what each agent has changed, 'linear' for instance. "
+            f"This run has '{getattr(config.method, 'factor', 'no')}' factors. Use forget-svgd or retrain."
         )
     if problem.holdings.remote and by == "agent":
         return  # only the agent knows whether its site is there
