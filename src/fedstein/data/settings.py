@@ -28,7 +28,8 @@ class DataConfig(Checked):
         "fashion-mnist", description="source; 'fedstein data list' describes them"
     )
     path: str | None = Field(
-        None, description="folder of Fashion-MNIST; your .npz file, your folder of them or of images, or your table"
+        None,
+        description="folder of a data set of ours; your .npz file, your folder of them or of images, or your table",
     )
     source: str | None = Field(
         None,
@@ -44,7 +45,12 @@ class DataConfig(Checked):
     examples: int | None = Field(None, ge=1, description="examples of each agent; all, in equal parts, if left out")
     concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
     indices: str | None = Field(None, description="JSON file with one list of indices an agent (partition indices)")
-    validation: int = Field(0, ge=0, description="training examples held out from all agents, to choose settings on")
+    validation: int | float = Field(
+        0,
+        ge=0,
+        description="training examples held out from all agents, to choose settings on; below 1: a share of them, and "
+        "where the data says whose it is, of everybody's own",
+    )
     seed: int | None = Field(None, ge=0, description="of who holds what; the run's seed if left out")
 
     target: tuple[str, ...] = Field((), description="of a table: the column to learn, or several; texts are classes")
@@ -111,6 +117,8 @@ class DataConfig(Checked):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if isinstance(self.validation, float) and not 0 <= self.validation < 1:
+            raise ValueError(f"data.validation must be a whole number, or a share below 1. Got {self.validation:g}.")
         if isinstance(self.test, float) and not 0 < self.test < 1:
             raise ValueError(f"data.test must be a file, or a share between 0 and 1. Got {self.test:g}.")
         if any(not abs(value) < 1e30 for value in self.center.values()):
