@@ -98,6 +98,11 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
         return _as_it_is(came, data, remote)
     dataset = came
     train, validation = _hold_out(dataset, data.validation)
+    if data.test_examples is not None:
+        if data.test_examples > len(dataset.test):
+            raise UserError(f"The 'data.test_examples' must be at most the {len(dataset.test):,} test examples there "
+                            f"are. Got {data.test_examples:,}.")  # fmt: skip
+        dataset = replace(dataset, test=dataset.test.take(torch.arange(data.test_examples)))
     if split == "validation" and validation is None:
         raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
     if data.indices is not None and data.partition != "indices":
@@ -108,13 +113,18 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     parts = PARTITIONERS[data.partition](train.y, data, generator)
     test = dataset.test if split == "test" or validation is None else validation
     return Held(
-        [test.none() if remote else train.take(part) for part in parts],
-        test,
+        [_scaled(test.none() if remote else train.take(part)) for part in parts],
+        _scaled(test),
         dataset.classes,
         dataset.class_names,
         settings=dataset.settings,
         notes=dataset.notes,
     )
+
+
+def _scaled(data: Examples) -> Examples:
+    """Bytes of a source are images: only the rows that somebody holds become numbers, which take four times as much."""
+    return Examples(data.x.float().div_(255.0), data.y) if data.x.dtype == torch.uint8 else data
 
 
 def _as_it_is(held: Held, data: DataConfig, remote: bool) -> Held:
@@ -128,8 +138,11 @@ def _as_it_is(held: Held, data: DataConfig, remote: bool) -> Held:
 
 
 def _refuse_dividing(data: DataConfig) -> None:
-    if data.validation or data.partition != "iid":
-        raise UserError(f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation.")
+    if data.validation or data.partition != "iid" or data.test_examples is not None:
+        raise UserError(
+            f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation, no choice of "
+            "test examples."
+        )
 
 
 def fit_targets(held: Held, likelihood: Likelihood) -> tuple[Held, int]:

@@ -22,7 +22,7 @@ class DataConfig(Checked):
         "fashion-mnist", description="source; 'fedstein data list' describes them"
     )
     path: str | None = Field(
-        None, description="folder of Fashion-MNIST; your .npz file, your folder of them, or your table"
+        None, description="folder of Fashion-MNIST or CIFAR-10; your .npz file, your folder of them, or your table"
     )
     agents: int = Field(
         10, ge=1, le=10_000_000, description="K, how many agents; counted where the data says whose it is"
@@ -32,6 +32,9 @@ class DataConfig(Checked):
     concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
     indices: str | None = Field(None, description="JSON file with one list of indices an agent (partition indices)")
     validation: int = Field(0, ge=0, description="training examples held out from all agents, to choose settings on")
+    test_examples: int | None = Field(
+        None, ge=1, description="test examples that are used, the first ones; all if left out"
+    )
     seed: int | None = Field(None, ge=0, description="of who holds what; the run's seed if left out")
 
     target: tuple[str, ...] = Field((), description="of a table: the column to learn, or several; texts are classes")
