@@ -25,6 +25,7 @@ from fedstein.models.module import particle_model
 from fedstein.models.named import (
     NAME,
     Values,
+    exported,
     fingerprint,
     frozen_values,
     listing,
@@ -126,6 +127,7 @@ class Network:
         start: (dim,) the learnt parameters' own values, where particles start around them.
         parameters: the listing of a network by name.
         size: all parameters, the frozen ones included.
+        knows: SHA-256 of the particles whose export `model.weights` was: what it is made from has seen a federation.
     """
 
     model: ParticleModel
@@ -134,6 +136,7 @@ class Network:
     start: Tensor | None = None
     parameters: Mapping[str, str] | None = None
     size: int = 0
+    knows: str | None = None
 
 
 def network(
@@ -145,6 +148,7 @@ def network(
     seed: int,
     frozen: Values | None = None,
     parameters: Mapping[str, str] | None = None,
+    knows: str | None = None,
 ) -> Network:
     """The network that settings mean.
 
@@ -157,9 +161,10 @@ def network(
         seed: of the run.
         frozen: what a run has kept of it; what the settings say if None.
         parameters: the listing that a run has kept, for the words of a refusal.
+        knows: what a run has kept of where `model.weights` came from.
     """
     if model.module is not None:
-        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters)
+        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters, knows)
     if prior.init == "module":
         raise UserError("The 'prior.init' module needs 'model.module': the built-in network has no values of its own.")
     sizes = [inputs.numel(), *model.hidden, outputs]
@@ -182,6 +187,7 @@ def _by_name(
     seed: int,
     frozen: Values | None,
     parameters: Mapping[str, str] | None,
+    knows: str | None,
 ) -> Network:
     assert model.module is not None
     module = make_module(model.module, model.args, seed, model.particles, frozen)
@@ -201,6 +207,7 @@ def _by_name(
         raise UserError(f"The 'model.module' {model.module!r} must have parameters to learn. None requires a gradient.")
     if frozen is None and model.weights is not None:
         load_weights(model.weights, module)
+        knows = exported(model.weights)
     start = torch.cat([value.detach().reshape(-1) for value in learnt]) if prior.init == "module" else None
     kept = frozen_values(module)
     if start is not None:
@@ -211,4 +218,5 @@ def _by_name(
     head, prepare = (module, None) if split is None else split
     seen = example if prepare is None else prepare(example)
     particles = particle_model(head, likelihood, precision=model.precision, example=seen, way=model.way)
-    return Network(particles, prepare, kept or None, start, now, sum(value.numel() for value in module.parameters()))
+    size = sum(value.numel() for value in module.parameters())
+    return Network(particles, prepare, kept or None, start, now, size, knows)

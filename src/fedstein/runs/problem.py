@@ -83,7 +83,8 @@ class Problem:
     @property
     def kept(self) -> Kept:
         """What a run keeps of the network beside its particles."""
-        return Kept() if self.network is None else Kept(self.network.frozen, self.network.parameters)
+        net = self.network
+        return Kept() if net is None else Kept(net.frozen, net.parameters, net.knows)
 
     def evaluate(self, particles: Tensor) -> Metrics:
         """Metrics of the particles."""
@@ -123,7 +124,15 @@ def build_problem(
     if config.model.module is None:
         _refuse_giants(config, [shape.numel(), *config.model.hidden, outputs])
     make = partial(
-        network, config.model, config.prior, config.likelihood, shape, outputs, config.seed, parameters=kept.parameters
+        network,
+        config.model,
+        config.prior,
+        config.likelihood,
+        shape,
+        outputs,
+        config.seed,
+        parameters=kept.parameters,
+        knows=kept.knows,
     )
     agents, test = held.agents, held.test
     holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
