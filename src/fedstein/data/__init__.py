@@ -3,6 +3,7 @@
 from fedstein.data.examples import Dataset, Examples, as_examples, as_inputs
 from fedstein.data.holdings import Holdings, fit_targets, split_into_files, who_has_what
 from fedstein.data.partition import PARTITIONERS, Partitioner, class_pairs, dirichlet, from_indices, iid
+from fedstein.data.rows import LazyRows, Rows, chunks, joined, loaded, spooled
 from fedstein.data.settings import DataConfig
 from fedstein.data.shifts import SHIFTS, enlarge, shifted
 from fedstein.data.sources import SOURCES, Held, Source, class_names
@@ -20,10 +21,13 @@ __all__ = [
     "Examples",
     "Held",
     "Holdings",
+    "LazyRows",
     "Partitioner",
+    "Rows",
     "Source",
     "as_examples",
     "as_inputs",
+    "chunks",
     "class_names",
     "class_pairs",
     "dirichlet",
@@ -35,14 +39,17 @@ __all__ = [
     "get_cifar10",
     "get_fashion_mnist",
     "iid",
+    "joined",
     "load_cifar10",
     "load_digits",
     "load_examples",
     "load_fashion_mnist",
     "load_npz",
     "load_own",
+    "loaded",
     "save_examples",
     "shifted",
     "split_into_files",
+    "spooled",
     "who_has_what",
 ]

@@ -10,6 +10,7 @@ import torch
 
 from fedstein.data.examples import Dataset, Examples
 from fedstein.data.partition import PARTITIONERS
+from fedstein.data.rows import joined
 from fedstein.data.settings import DataConfig
 from fedstein.data.sources import SOURCES, Held
 from fedstein.data.sources.files import save_examples
@@ -48,7 +49,7 @@ class Holdings:
     def pooled(self, agents: Sequence[int] | None = None) -> Examples:
         """The examples of some agents as one agent's; of all that take part if None."""
         some = [self.agents[agent] for agent in (self.present if agents is None else agents)]
-        return Examples(torch.cat([data.x for data in some]), torch.cat([data.y for data in some]))
+        return Examples(joined([data.x for data in some]), torch.cat([data.y for data in some]))
 
     def erased_labels(self) -> list[int]:
         """Labels that nobody but the erased agents holds."""
@@ -113,18 +114,13 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     parts = PARTITIONERS[data.partition](train.y, data, generator)
     test = dataset.test if split == "test" or validation is None else validation
     return Held(
-        [_scaled(test.none() if remote else train.take(part)) for part in parts],
-        _scaled(test),
+        [test.none() if remote else train.take(part) for part in parts],
+        test,
         dataset.classes,
         dataset.class_names,
         settings=dataset.settings,
         notes=dataset.notes,
     )
-
-
-def _scaled(data: Examples) -> Examples:
-    """Bytes of a source are images: only the rows that somebody holds become numbers, which take four times as much."""
-    return Examples(data.x.float().div_(255.0), data.y) if data.x.dtype == torch.uint8 else data
 
 
 def _as_it_is(held: Held, data: DataConfig, remote: bool) -> Held:

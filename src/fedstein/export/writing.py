@@ -165,7 +165,7 @@ def _inputs(loaded: Loaded, given: Given | None) -> tuple[Tensor, Tensor]:
     assert loaded.problem.inputs is not None
     test, shape = loaded.problem.judge.raw_test, loaded.problem.inputs.shape
     like = test if test is not None else torch.empty(0) if given is None else given.agents[0].x
-    if not like.is_floating_point():
+    if not like.dtype.is_floating_point:
         made_up = torch.zeros(2, *shape, dtype=like.dtype)
     else:
         made_up = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))

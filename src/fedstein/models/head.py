@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +127,17 @@ class Before:
             return torch.empty(0, *self.shape, dtype=self.dtype)
         with torch.no_grad():
             return torch.cat([self._chunk(chunk) for chunk in torch.split(x, _CHUNK)])
+
+    def identity(self) -> str:
+        """A digest of what it computes: its layers and the values that are frozen; not the trained ones."""
+        kinds = [(name, type(part).__qualname__, part.extra_repr()) for name, part in self.whole.named_modules()]
+        content = hashlib.sha256(repr((self.path, kinds)).encode())
+        trained = {name for name, value in self.whole.named_parameters(remove_duplicate=False) if value.requires_grad}
+        for name, value in sorted(self.whole.state_dict().items()):
+            if name not in trained:
+                content.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+                content.update(value.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return content.hexdigest()
 
     def as_module(self) -> nn.Module:
         """The same as a module that can be traced: where the head was, what it would be given is passed on.

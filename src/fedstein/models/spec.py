@@ -14,6 +14,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from fedstein.by_name import NAME
 from fedstein.checked import Checked
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
@@ -23,7 +24,6 @@ from fedstein.models.dense import Activation, DenseStack, Precision
 from fedstein.models.head import split_head
 from fedstein.models.module import particle_model
 from fedstein.models.named import (
-    NAME,
     Values,
     exported,
     fingerprint,

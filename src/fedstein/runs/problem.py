@@ -25,9 +25,10 @@ from fedstein.protocol.state import Metrics
 from fedstein.runs.folder import load_particles, load_run_config
 from fedstein.runs.given import Given
 from fedstein.runs.judge import Judge
-from fedstein.runs.kept import Kept
+from fedstein.runs.kept import TEST, Kept
 from fedstein.runs.training import fit
 from fedstein.settings import Config
+from fedstein.store.features import Features
 from fedstein.store.lineage import Lineage
 from fedstein.streams import stream
 from fedstein.trackers import Watcher
@@ -66,6 +67,7 @@ class Problem:
     inputs: Inputs | None = None  # None: a problem with a known posterior has none to predict on
     data: Mapping[str, Any] = field(default_factory=dict)  # settings that were found when the data was read
     notes: tuple[str, ...] = ()  # what was made of the data, for people
+    features: Mapping[str, Features] = field(default_factory=dict)  # of those who take part, by their folder
 
     def __repr__(self) -> str:
         return f"Problem({self.task.model.dim:,} parameters, {self.holdings!r})"
@@ -84,7 +86,7 @@ class Problem:
     def kept(self) -> Kept:
         """What a run keeps of the network beside its particles."""
         net = self.network
-        return Kept() if net is None else Kept(net.frozen, net.parameters, net.knows)
+        return Kept() if net is None else Kept(net.frozen, net.parameters, net.knows, self.features)
 
     def evaluate(self, particles: Tensor) -> Metrics:
         """Metrics of the particles."""
@@ -143,9 +145,11 @@ def build_problem(
     elif frozen is None and config.model.features is not None:
         frozen = {FEATURES: _frozen_of_another(config, make().model)}
     made = make(frozen)
-    if made.prepare is not None:
-        agents = [Examples(made.prepare(data.x), data.y) for data in agents]
-        test = Examples(made.prepare(test.x), test.y)
+    owners = {_folder_of(agent): data for agent, data in enumerate(agents)} | {TEST: test}
+    features = {owner: kept.prepared(owner, made.prepare, data.x) for owner, data in owners.items()}
+    agents = [Examples(features[_folder_of(agent)].rows, data.y) for agent, data in enumerate(agents)]
+    test = Examples(features[TEST].rows, test.y)
+    stay = {_folder_of(agent) for agent in holdings.present} | {TEST}
     return Problem(
         config.prior.task(made),
         replace(holdings, agents=agents),
@@ -153,7 +157,12 @@ def build_problem(
         Inputs(shape, outputs, made),
         held.settings,
         held.notes,
+        {owner: some for owner, some in features.items() if owner in stay},
     )
+
+
+def _folder_of(agent: int) -> str:
+    return f"agents/agent-{agent}"
 
 
 def crew_of(config: Config, lineage: Lineage, problem: Problem, given: Given | None) -> Crew:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fedstein.data import loaded
 from fedstein.engines import Local, open_engine
 from fedstein.errors import UserError
 from fedstein.models import TorchModule, fingerprint
@@ -103,8 +104,9 @@ def train(
         UserError: settings that do not fit each other, or a folder that is there; nothing was made then.
     """
     lineage = leaving_out(without)
-    if config.model.module is not None:
-        allow_module(config.model.module)  # who trains with it lets its run folder use it
+    for name in (config.model.module, config.data.source):
+        if name is not None:
+            allow_module(name)  # who trains with it lets its run folder use it
     problem = prepare(config, lineage, given=given, onlooker=how.onlooker)  # refused before there is a run folder
     config = written_down(config, problem)
     with (
@@ -124,7 +126,7 @@ def written_down(config: Config, problem: Problem) -> Config:
         some = next((data for data in problem.holdings.agents if len(data)), problem.judge.test)
         if some is not None:
             batch = some.take(torch.arange(min(len(some), config.method.batch)))
-            known["way"] = model.choose(batch.x, batch.y, model.draw(config.method.particles, stream(0, "way")))
+            known["way"] = model.choose(loaded(batch.x), batch.y, model.draw(config.method.particles, stream(0, "way")))
     data, model_section = config.data.model_copy(update=problem.data), config.model.model_copy(update=known)
     return config.model_copy(update={"data": data, "model": model_section})
 

@@ -36,8 +36,7 @@ class Source:
         about: what it is, in a line.
         load: (data.path or None) -> all examples; a partitioner then says who holds which.
         held: (data.path, how many agents, whether they are elsewhere) -> everybody's own examples.
-        read: (the settings, whether the agents are elsewhere) -> either of these; inputs of bytes are images, of which
-            only the rows that somebody holds are scaled to 0..1.
+        read: (the settings, whether the agents are elsewhere) -> either of these.
         get: obtains it, and returns the folder and how it came there.
         where: the folder in which it is on this machine, or None.
         own: the user's own files: 'data.path' names them.

@@ -10,20 +10,18 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedstein.data.examples import Dataset, Examples
+from fedstein.data.rows import LazyRows
 from fedstein.data.sources.base import Source
 from fedstein.data.sources.cifar10_packed import Arrays, check_pictures, from_binary, from_sheets
 from fedstein.data.sources.fetch import Package, cache_folder, get_package, get_url
 from fedstein.errors import FedsteinError, UserError
-
-if TYPE_CHECKING:
-    from fedstein.data.settings import DataConfig
 
 __all__ = ["SOURCE", "find_cifar10", "get_cifar10", "load_cifar10"]
 
@@ -51,8 +49,8 @@ def find_cifar10(folder: Path | None = None) -> Path | None:
     return place if all((place / name).is_file() for name in FILES) else None
 
 
-def read_cifar10(folder: Path | None = None) -> Dataset:
-    """All 50,000 + 10,000 images as mapped bytes (n, 3, 32, 32), verified."""
+def load_cifar10(folder: Path | None = None) -> Dataset:
+    """All 50,000 + 10,000 images as (n, 3, 32, 32) in 0..1, verified; rows are read when they are wanted."""
     place = find_cifar10(folder)
     if place is None:
         raise UserError(
@@ -60,14 +58,8 @@ def read_cifar10(folder: Path | None = None) -> Dataset:
             "cifar10', or name its folder with 'data.path'."
         )
     x_train, y_train, x_test, y_test = (torch.from_numpy(_mapped(place / name)) for name in FILES)
-    return Dataset("cifar10", Examples(x_train, y_train.long()), Examples(x_test, y_test.long()), classes=10)
-
-
-def load_cifar10(folder: Path | None = None) -> Dataset:
-    """All of it as float32 in 0..1: 740 MB of memory. A run takes only the rows that somebody holds."""
-    came = read_cifar10(folder)
-    train, test = (Examples(data.x.float().div_(255.0), data.y) for data in (came.train, came.test))
-    return Dataset(came.name, train, test, came.classes)
+    train, test = Examples(_rows(x_train), y_train.long()), Examples(_rows(x_test), y_test.long())
+    return Dataset("cifar10", train, test, classes=10)
 
 
 def get_cifar10() -> tuple[Path, str]:
@@ -138,6 +130,16 @@ def _mapped(path: Path) -> NDArray[np.uint8]:
     return array
 
 
+def _rows(images: Tensor) -> LazyRows:
+    return LazyRows(
+        images.__getitem__, torch.arange(len(images)), images.shape[1:], torch.float32, "CIFAR-10", made=_in_unit
+    )
+
+
+def _in_unit(x: Tensor) -> Tensor:
+    return x.float() / 255.0
+
+
 def _check(array: NDArray[np.uint8], sha256: str, what: str) -> None:
     if (digest := hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()) != sha256:
         raise UserError(
@@ -145,13 +147,9 @@ def _check(array: NDArray[np.uint8], sha256: str, what: str) -> None:
         )
 
 
-def _read(data: DataConfig, remote: bool) -> Dataset:
-    return read_cifar10(Path(data.path) if data.path else None)
-
-
 SOURCE = Source(
     "CIFAR-10, 50,000 + 10,000 colour images of 32 x 32; from a folder or the cache",
-    read=_read,
+    load_cifar10,
     get=get_cifar10,
     where=find_cifar10,
     class_names=CLASSES,

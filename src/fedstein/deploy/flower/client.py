@@ -36,10 +36,13 @@ def client_app(folder: Path) -> ClientApp:
         from fedstein.errors import DivergedError, FedsteinError, OrderError
         from fedstein.protocol.messages import FROZEN
         from fedstein.protocol.wire import Reply, read_head
+        from fedstein.store.features import keep_features, prepared
 
-        def load(prepare: Any) -> Examples:
+        def load(prepare: Any, home: Path) -> Examples:
             own = _own_examples(folder, context, head)
-            return own if prepare is None else Examples(prepare(own.x), own.y)
+            features = prepared(prepare, own.x, [home])
+            keep_features(home, features)
+            return Examples(features.rows, own.y)
 
         try:
             head = read_head(str(_part(message, "order")["head"]))

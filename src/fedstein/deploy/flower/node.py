@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from fedstein.by_name import origin
 from fedstein.data import load_own
 from fedstein.deploy.flower.keys import check_name
 from fedstein.deploy.flower.launch import command, end_with_parent, environment, free_port
 from fedstein.errors import UserError
-from fedstein.models.named import importable, origin
+from fedstein.models.named import importable
 from fedstein.store.lock import take_lock
 
 __all__ = ["Node", "serve_node"]

@@ -8,6 +8,7 @@ from fedstein.runs.audit.record import Audit, Status
 from fedstein.runs.folder import edits, is_remote
 from fedstein.runs.forget.complete import done_event, left_of
 from fedstein.store.checkpoints import checkpoint_rounds
+from fedstein.store.features import FEATURE_FILES
 from fedstein.store.journal import erasures_of, read_journal
 from fedstein.store.lineage import Lineage
 from fedstein.store.metrics_log import read_metrics
@@ -110,7 +111,7 @@ _RECORDS = {"config.toml", "model.json", "environment.json", "metrics.jsonl", "j
 def _belongs(place: Path, parts: tuple[str, ...], lineage: Lineage, model: bool) -> bool:
     """Whether a file may be in a run folder: records; and in the new run the model, and what those who stay keep."""
     if len(parts) == 1:
-        return parts[0] in _RECORDS or (model and parts[0] in ("features.safetensors", "report.html"))
+        return parts[0] in _RECORDS or (model and parts[0] in ("features.safetensors", "report.html", *FEATURE_FILES))
     stays = parts[1].removeprefix("agent-") not in map(str, lineage.erased)
     if parts[0] == "frames":
         return len(parts) == 3 and stays and parts[2].endswith(".frame")
@@ -180,8 +181,8 @@ def check_touched(audit: Audit) -> None:
     audit.table["parameters"] = {"touched": dim, "of": total}
     if problem.kept.knows is not None:
         note = (
-            f"{dim:,} of {total:,}: the run began with values of 'model.weights', which fedstein exported from a run (its "
-            f"particles: {problem.kept.knows[:12]}...): they may have been learnt from the erased agents' data"
+            f"{dim:,} of {total:,}: the run began with values of 'model.weights', which fedstein exported from a run "
+            f"(its particles: {problem.kept.knows[:12]}...): they may have been learnt from the erased agents' data"
         )
         audit.check("parameters touched", dim / total, 1.0, "warn", note)
         return
