@@ -8,6 +8,7 @@ from fedstein.data.rows import LazyRows, Rows, chunks, joined, loaded, spooled
 from fedstein.data.settings import DataConfig
 from fedstein.data.shifts import SHIFTS, enlarge, shifted
 from fedstein.data.sources import SOURCES, Held, Source, class_names
+from fedstein.data.sources.cifar10 import find_cifar10, get_cifar10, load_cifar10
 from fedstein.data.sources.digits import load_digits
 from fedstein.data.sources.fashion_mnist import find_fashion_mnist, get_fashion_mnist, load_fashion_mnist
 from fedstein.data.sources.files import load_examples, load_npz, load_own, save_examples
@@ -33,13 +34,16 @@ __all__ = [
     "columns",
     "dirichlet",
     "enlarge",
+    "find_cifar10",
     "find_fashion_mnist",
     "fit_targets",
     "from_frame",
     "from_indices",
+    "get_cifar10",
     "get_fashion_mnist",
     "iid",
     "joined",
+    "load_cifar10",
     "load_digits",
     "load_examples",
     "load_fashion_mnist",

@@ -114,6 +114,11 @@ def divide(dataset: Dataset, data: DataConfig, seed: int, split: str = "test", r
         remote: the agents keep their examples elsewhere; here they are empty.
     """
     train, validation = _hold_out(dataset, data.validation)
+    if data.test_examples is not None:
+        if data.test_examples > len(dataset.test):
+            raise UserError(f"The 'data.test_examples' must be at most the {len(dataset.test):,} test examples there "
+                            f"are. Got {data.test_examples:,}.")  # fmt: skip
+        dataset = replace(dataset, test=dataset.test.take(torch.arange(data.test_examples)))
     if split == "validation" and validation is None:
         raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
     if data.indices is not None and data.partition != "indices":
@@ -145,6 +150,8 @@ def _as_it_is(held: Held, data: DataConfig, split: str, remote: bool) -> Held:
 def _refuse_dividing(data: DataConfig, split: str) -> None:
     if data.partition != "iid":
         raise UserError(f"With data.name = '{data.name}' everybody's data is as it is: no partition.")
+    if data.test_examples is not None:
+        raise UserError(f"With data.name = '{data.name}' the test examples are as they are: no 'data.test_examples'.")
     if data.validation and isinstance(data.validation, int):
         raise UserError(
             f"With data.name = '{data.name}' everybody's data is as it is: 'data.validation' must be a share of "

@@ -51,6 +51,9 @@ class DataConfig(Checked):
         description="training examples held out from all agents, to choose settings on; below 1: a share of them, and "
         "where the data says whose it is, of everybody's own",
     )
+    test_examples: int | None = Field(
+        None, ge=1, description="test examples that are used, the first ones; all if left out"
+    )
     seed: int | None = Field(None, ge=0, description="of who holds what; the run's seed if left out")
 
     target: tuple[str, ...] = Field((), description="of a table: the column to learn, or several; texts are classes")

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -24,8 +24,10 @@ from fedstein.devices import CPU
 from fedstein.errors import UserError, like
 
 __all__ = [
+    "PARTICLES",
     "Values",
     "digest",
+    "exported",
     "fingerprint",
     "frozen_values",
     "importable",
@@ -40,6 +42,7 @@ Values = Mapping[str, Tensor]
 """Values of a network by the names of its parameters and buffers."""
 
 KEY = "model.module"
+PARTICLES = "model.particles_sha256"  # the key of an export's header that names what it was made from
 _SHOWN = 8  # differences that a message lists
 
 
@@ -167,6 +170,16 @@ def load_weights(path: str, module: nn.Module) -> dict[str, Tensor]:
             raise UserError(f"The 'model.weights' {path} must be finite. '{name}' is not.")
     _put(module, values)
     return values
+
+
+def exported(path: str) -> str | None:
+    """The SHA-256 of the particles of which a file is an export of fedstein's, by its header; None: it is of others."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"Cannot read the 'model.weights' {path} as safetensors: {error}.") from error
+    return about.get(PARTICLES)
 
 
 def frozen_values(module: nn.Module) -> dict[str, Tensor]:

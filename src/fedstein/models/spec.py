@@ -26,6 +26,7 @@ from fedstein.models.head import split_head
 from fedstein.models.module import particle_model
 from fedstein.models.named import (
     Values,
+    exported,
     fingerprint,
     frozen_values,
     listing,
@@ -128,6 +129,7 @@ class Network:
         start: (dim,) the learnt parameters' own values, where particles start around them.
         parameters: the listing of a network by name.
         size: all parameters, the frozen ones included.
+        knows: SHA-256 of the particles whose export `model.weights` was: what it is made from has seen a federation.
     """
 
     model: ParticleModel
@@ -136,6 +138,7 @@ class Network:
     start: Tensor | None = None
     parameters: Mapping[str, str] | None = None
     size: int = 0
+    knows: str | None = None
 
 
 def network(
@@ -147,6 +150,7 @@ def network(
     seed: int,
     frozen: Values | None = None,
     parameters: Mapping[str, str] | None = None,
+    knows: str | None = None,
     device: torch.device = CPU,
 ) -> Network:
     """The network that settings mean.
@@ -160,10 +164,11 @@ def network(
         seed: of the run.
         frozen: what a run has kept of it; what the settings say if None.
         parameters: the listing that a run has kept, for the words of a refusal.
+        knows: what a run has kept of where `model.weights` came from.
         device: where it computes.
     """
     if model.module is not None:
-        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters, device)
+        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters, knows, device)
     if prior.init == "module":
         raise UserError("The 'prior.init' module needs 'model.module': the built-in network has no values of its own.")
     sizes = [inputs.numel(), *model.hidden, outputs]
@@ -191,6 +196,7 @@ def _by_name(
     seed: int,
     frozen: Values | None,
     parameters: Mapping[str, str] | None,
+    knows: str | None,
     device: torch.device,
 ) -> Network:
     assert model.module is not None
@@ -212,6 +218,7 @@ def _by_name(
         raise UserError(f"The 'model.module' {model.module!r} must have parameters to learn. None requires a gradient.")
     if frozen is None and model.weights is not None:
         load_weights(model.weights, module)
+        knows = exported(model.weights)
     start = torch.cat([value.detach().reshape(-1) for value in learnt]) if prior.init == "module" else None
     kept = frozen_values(module)
     if start is not None:
@@ -224,4 +231,5 @@ def _by_name(
     particles = particle_model(head, likelihood, model.precision, seen, model.way, device)
     if prepare is not None:
         prepare = prepare.on(device)
-    return Network(particles, prepare, kept or None, start, now, sum(value.numel() for value in module.parameters()))
+    size = sum(value.numel() for value in module.parameters())
+    return Network(particles, prepare, kept or None, start, now, size, knows)

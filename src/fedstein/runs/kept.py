@@ -1,7 +1,7 @@
 """What a run folder keeps of its network beside the particles.
 
 RUN/features.safetensors    values that are not learnt, so that the run hangs on no other file
-RUN/model.json              a network by name: where its code came from, and the listing of its parameters
+RUN/model.json              a network by name: where its code and its values came from, the listing of its parameters
 RUN/features.npy            what the frozen part makes of the test set; of an agent's inputs: in the agent's own folder
 """
 
@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedstein.by_name import origin
 from fedstein.data import Rows
@@ -34,12 +35,14 @@ class Kept:
     Args:
         frozen: values that are not learnt.
         parameters: the listing of a network by name.
+        knows: SHA-256 of the particles of whose export the values are; None: they are from elsewhere.
         features: what the frozen part makes of inputs, by whose they are: a folder in the run.
         runs: folders of runs that may have kept such features.
     """
 
     frozen: Values | None = None
     parameters: Mapping[str, str] | None = None
+    knows: str | None = None
     features: Mapping[str, Features] = field(default_factory=dict)
     runs: tuple[Path, ...] = ()
 
@@ -67,6 +70,7 @@ def keep(run: Path, kept: Kept, config: Config) -> None:
             "args": config.model.args,
             **{key: value for key, value in asdict(code).items() if key != "file"},
             "sha256": code.sha256,
+            "weights_of": kept.knows,
             "parameters": dict(kept.parameters),
         }
         write(run / _RECORD, to_json(record, indent=2).encode())
@@ -75,22 +79,28 @@ def keep(run: Path, kept: Kept, config: Config) -> None:
 def load_kept(run: Path) -> Kept:
     """What a run folder has kept."""
     config = load_run_config(run, careful=False)
-    values, parameters = run / _VALUES, None
-    if config.model.module is not None:
-        parameters = _listing(run / _RECORD)
+    values, record = run / _VALUES, {} if config.model.module is None else _record(run / _RECORD)
+    parameters, knows = _listing(record), record.get("weights_of")
+    knows = knows if isinstance(knows, str) else None
     if values.is_file():
-        return Kept(load_tensors(values), parameters, runs=(run,))
+        return Kept(load_tensors(values), parameters, knows, runs=(run,))
     frozen = parameters is not None and any(words.endswith("frozen") for words in parameters.values())
     if config.pretrain.rounds or frozen:
         raise UserError(f"The file {values} is missing: the network that this run has frozen cannot be made up.")
-    return Kept(None, parameters, runs=(run,))
+    return Kept(None, parameters, knows, runs=(run,))
 
 
-def _listing(path: Path) -> dict[str, str] | None:
-    """For the words of a refusal only: the config has the fingerprint."""
+def _record(path: Path) -> dict[str, Any]:
+    """The record, as far as it can be read."""
     try:
-        parameters = json.loads(path.read_bytes())["parameters"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _listing(record: Mapping[str, Any]) -> dict[str, str] | None:
+    """For the words of a refusal only: the config has the fingerprint."""
+    parameters = record.get("parameters")
     plain = isinstance(parameters, dict) and all(isinstance(value, str) for value in parameters.values())
     return parameters if plain else None

@@ -91,9 +91,8 @@ class Problem:
     @property
     def kept(self) -> Kept:
         """What a run keeps of the network beside its particles."""
-        if self.network is None:
-            return Kept()
-        return Kept(self.network.frozen, self.network.parameters, self.features)
+        net = self.network
+        return Kept() if net is None else Kept(net.frozen, net.parameters, net.knows, self.features)
 
     def evaluate(self, particles: Tensor) -> Metrics:
         """Metrics of the particles."""
@@ -139,9 +138,17 @@ def build_problem(
     if config.model.module is None:
         _refuse_giants(config, [shape.numel(), *config.model.hidden, outputs])
     make = partial(
-        network, config.model, config.prior, config.likelihood, shape, outputs, config.seed,
-        parameters=kept.parameters, device=device,
-    )  # fmt: skip
+        network,
+        config.model,
+        config.prior,
+        config.likelihood,
+        shape,
+        outputs,
+        config.seed,
+        parameters=kept.parameters,
+        knows=kept.knows,
+        device=device,
+    )
     agents, test = held.agents, held.test
     holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
     holdings.check()

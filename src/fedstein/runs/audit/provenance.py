@@ -171,11 +171,21 @@ def check_taken_back(audit: Audit) -> None:
 
 
 def check_touched(audit: Audit) -> None:
-    """Which parameters the erasure could change at all."""
+    """Which parameters the erasure could change at all, and whether the others can know anything of the agents.
+
+    What is frozen was either there before the federation, and knows nothing of it, or was learnt by one.
+    """
     problem, config = audit.problem, audit.config
     dim = problem.dim
     total = dim if problem.network is None else problem.network.size
     audit.table["parameters"] = {"touched": dim, "of": total}
+    if problem.kept.knows is not None:
+        note = (
+            f"{dim:,} of {total:,}: the run began with values of 'model.weights', which fedstein exported from a run "
+            f"(its particles: {problem.kept.knows[:12]}...): they may have been learnt from the erased agents' data"
+        )
+        audit.check("parameters touched", dim / total, 1.0, "warn", note)
+        return
     if total == dim:
         audit.check("parameters touched", 1.0, 1.0, "pass", f"all {dim:,} of them")
         return
@@ -183,9 +193,10 @@ def check_touched(audit: Audit) -> None:
         audit.check("parameters touched", 1.0, 1.0, "pass", "the features were pre-trained again without the agents")
         return
     if config.model.module is not None:
+        whose = f"'{config.model.module}'" if config.model.weights is None else "'model.weights'"
         note = (
-            f"{dim:,} of {total:,}: the other {total - dim:,} are frozen values of '{config.model.module}', which were "
-            "there before the run began, and which no agent of it has changed"
+            f"{dim:,} of {total:,}: the other {total - dim:,} are frozen values that {whose} brought, from outside of "
+            "the federation: no agent has changed them. What their maker made them from cannot be seen from here"
         )
         audit.check("parameters touched", dim / total, 1.0, "pass", note)
         return
