@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 import fedstein as fs
 from fedstein.data import load_digits
+from fedstein.models.named import PARTICLES
 
 NETS = Path(__file__).with_name("nets.py")
 LINEAR = (
@@ -90,6 +91,44 @@ def test_a_frozen_backbone_costs_nothing_on_the_way(nets):
     after = story(fs.open("a").resume(rounds=6, progress=False), nets)
     kept = fs.open("after").predict(digits.test.x).probabilities
     assert torch.equal(kept, after.predict(digits.test.x).probabilities)
+
+
+def touched(run, tmp_path, name):
+    """The line of the audit about parameters, and the whole run's record of its values."""
+    after = run.forget([2], repair=3, out=tmp_path / name, progress=False)
+    (check,) = (check for check in after.audit(progress=False).checks if check.name == "parameters touched")
+    return check, json.loads((tmp_path / name / "model.json").read_text()) if run.config.model.module else {}
+
+
+def test_what_is_frozen_is_the_agents_or_comes_from_outside(nets, monkeypatch):
+    """Public values never saw the agents' data: nothing is left of them there. Values that a federation learnt may."""
+    monkeypatch.setattr("fedstein.runs.audit.audit.TIERS", {"quick": (2, 0)})
+    frozen = (*DIGITS, "model.module=nets:Backbone", "model.particles=['head.*']")
+    check, record = touched(train(*frozen, rounds=4, out="own"), nets, "own-after")
+    assert (check.status, record["weights_of"]) == ("pass", None)
+    assert "'nets:Backbone' brought, from outside" in check.note
+    save_file(importlib.import_module("nets").Backbone().state_dict(), nets / "w.safetensors")
+    public = train(*frozen, "model.weights=w.safetensors", rounds=4, out="public")
+    check, record = touched(public, nets, "public-after")
+    assert (check.status, record["weights_of"]) == ("pass", None)
+    assert "'model.weights' brought, from outside" in check.note
+    # With the header that an export of a run has: somebody's federation has learnt it.
+    save_file(importlib.import_module("nets").Backbone().state_dict(), nets / "w.safetensors", {PARTICLES: "ab" * 32})
+    again = train(*frozen, "model.weights=w.safetensors", rounds=4, out="again")
+    (nets / "w.safetensors").unlink()  # the run has kept where it came from
+    check, record = touched(again, nets, "again-after")
+    assert check.status == "warn"
+    assert "exported from a run" in check.note
+    assert record["weights_of"] == "ab" * 32
+
+
+def test_features_of_a_run_are_the_agents(nets, monkeypatch):
+    monkeypatch.setattr("fedstein.runs.audit.audit.TIERS", {"quick": (2, 0)})
+    train(*DIGITS, "model.hidden=[8]", rounds=4, out="features")
+    run = train(*DIGITS, "model.hidden=[8]", "model.features=features", rounds=4, out="last")
+    check, _ = touched(run, nets, "after")
+    assert check.status == "warn"
+    assert "come from another run, which may have seen" in check.note
 
 
 def test_numbers_have_their_own_likelihood_and_metrics(nets, generator):

@@ -13,6 +13,7 @@ __all__ = [
     "RunError",
     "SilenceError",
     "UserError",
+    "like",
     "nearest",
 ]
 
@@ -54,5 +55,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     'Known: a, b.'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(names)}."
+    return like(word, names).strip() or f"Known: {', '.join(names)}."
+
+
+def like(word: str, known: Iterable[str]) -> str:
+    """The same after another sentence, or nothing where none is like it: for names that are too many to list."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""

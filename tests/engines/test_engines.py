@@ -105,7 +105,7 @@ class Homes:
                 self.state / name,
                 read_head(head.to_json()),
                 order.particles.clone(),
-                lambda prepare: data if prepare is None else Examples(prepare(data.x), data.y),
+                lambda prepare, home: data if prepare is None else Examples(prepare(data.x), data.y),
                 frozen=None if order.agent in self.have_frozen else self.problem.kept.frozen,
                 portions={key: value.clone() for key, value in order.memory.items()},
             )

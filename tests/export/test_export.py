@@ -22,6 +22,7 @@ from torch import nn
 
 import fedstein as fs
 from fedstein.data import load_digits
+from fedstein.models.named import exported
 
 NETS = Path(__file__).parents[1] / "nets.py"
 FEW = (
@@ -143,6 +144,8 @@ def test_the_card_says_what_was_done_and_nothing_of_this_machine(place):
     with safe_open("out/particle-0.safetensors", "pt") as file:
         about = file.metadata()
     assert about["data.name"] == "digits"
+    # What is learnt from these weights later knows by this what they are of.
+    assert exported("out/particle-0.safetensors") == about["model.particles_sha256"]
     assert about["erasures.1"].startswith("agents 2 forgotten")
     assert int(about["budget.largest_upload_bits"]) <= int(about["budget.bits_an_upload"])
     for file in Path("out").iterdir():

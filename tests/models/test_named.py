@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from fedstein.by_name import origin
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical
-from fedstein.models import ModelConfig, PriorConfig, fingerprint, network, origin
+from fedstein.models import ModelConfig, PriorConfig, fingerprint, network
 from fedstein.models.named import frozen_values, listing, make_module, unlike_listing
 
 NETS = """

@@ -1,16 +1,22 @@
-"""Examples: the one shape in which data travels through fedstein, checked once on the way in."""
+"""Examples: the one shape in which data travels through fedstein, checked on the way in.
+
+Inputs are in memory, or read when they are wanted (`rows.py`).
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from fedstein.data.reading import as_tensor, no_examples, read_items, read_stream, refuse_several
+from fedstein.data.rows import LazyRows, Rows
+from fedstein.data.tables import is_frame
 from fedstein.errors import UserError
 
 __all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers", "as_taken", "read_examples"]
@@ -20,7 +26,7 @@ __all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers", "as_
 class Examples:
     """Inputs `x` (n, ...) of float32, or int64 if they are token ids; targets `y` (n, ...), as a likelihood wants."""
 
-    x: Tensor
+    x: Rows
     y: Tensor
 
     def __len__(self) -> int:
@@ -28,7 +34,8 @@ class Examples:
 
     def take(self, indices: Tensor) -> Examples:
         """The examples at `indices`."""
-        return Examples(self.x[indices], self.y[indices])
+        x = self.x.some(indices) if isinstance(self.x, LazyRows) else self.x[indices]
+        return Examples(x, self.y[indices])
 
     def none(self) -> Examples:
         """No examples, of the same shape."""
@@ -53,7 +60,7 @@ class Dataset:
 
 
 def as_examples(data: Any, what: str, tokens: bool = False) -> Examples:
-    """Check and convert (x, y) arrays or tensors, or a map-style torch data set, into `Examples`.
+    """Check and convert (x, y) arrays or tensors, or a data set of torch, into `Examples`.
 
     Args:
         data: what the user brought.
@@ -75,6 +82,8 @@ def as_taken(raw: Examples, what: str, tokens: bool) -> Examples:
         what: their name in messages.
         tokens: the inputs are token ids.
     """
+    if isinstance(raw.x, LazyRows):
+        return Examples(_lazily_taken(raw.x, f"{what}: x", tokens), raw.y)
     x = _whole(raw.x, f"{what}: x") if tokens else as_numbers(raw.x)
     if not torch.isfinite(x).all():
         row = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).nonzero()[0])
@@ -82,34 +91,44 @@ def as_taken(raw: Examples, what: str, tokens: bool) -> Examples:
     return Examples(x, raw.y)
 
 
+def _lazily_taken(x: LazyRows, what: str, tokens: bool) -> LazyRows:
+    if x.made is not None:
+        return x
+    if tokens:
+        return replace(x, made=partial(_whole, what=what), dtype=torch.int64)
+    if x.dtype == torch.uint8:
+        _say_scaled()
+    return replace(x, made=_numbers, dtype=torch.float32)
+
+
 def read_examples(data: Any, what: str) -> Examples:
     """What a user brought, with inputs of whatever type they are: as long as it is not known what the module takes.
 
     Args:
-        data: (x, y), or a map-style data set.
+        data: (x, y), or a data set of torch, map-style or iterable.
         what: its name in messages.
     """
+    x: Rows
     if isinstance(data, Examples):
         x, y = data.x, data.y
     elif isinstance(data, tuple | list) and len(data) == 2:
-        y = _tensor(data[1], f"{what}: y")
-        _refuse_several(data[0], what, y)
-        x = _tensor(data[0], f"{what}: x")
+        y = as_tensor(data[1], f"{what}: y")
+        refuse_several(data[0], what, y)
+        x = as_tensor(data[0], f"{what}: x")
+    elif is_frame(data):
+        raise UserError(
+            f"{what} is a frame: say which column is learnt, fedstein.from_frame(frame, target=..., agent_column=...)."
+        )
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        if len(data) == 0:
-            raise UserError(f"{what} has no examples. Give every agent at least one, or leave the agent out.")
-        try:
-            items = [_pair(data[i], what) for i in range(len(data))]
-            x = torch.stack([_tensor(item[0], f"{what}: x") for item in items])
-            y = torch.stack([_tensor(item[1], f"{what}: y") for item in items])
-        except (KeyError, IndexError, TypeError, RuntimeError) as error:
-            raise UserError(f"{what} must be a data set whose items are pairs (x, y) of one shape: {error}.") from error
+        x, y = read_items(data, what)
+    elif hasattr(data, "__iter__") and not isinstance(data, str | bytes | Mapping):
+        x, y = read_stream(data, what)
     else:
-        raise UserError(f"{what} must be a pair (x, y) or a map-style data set. Got {type(data).__name__} instead.")
-    if x.dim() == 0 or y.dim() == 0 or len(x) != len(y):
+        raise UserError(f"{what} must be a pair (x, y) or a data set of torch. Got {type(data).__name__} instead.")
+    if len(x.shape) == 0 or y.dim() == 0 or len(x) != len(y):
         raise UserError(f"{what} must have as many x as y. Got shapes {tuple(x.shape)} and {tuple(y.shape)} instead.")
     if len(x) == 0:
-        raise UserError(f"{what} has no examples. Give every agent at least one, or leave the agent out.")
+        raise no_examples(what)
     if y.is_floating_point() and not torch.isfinite(y).all():
         raise UserError(f"{what}: y has NaN or infinity. Clean or impute it first.")
     return Examples(x, y)
@@ -124,7 +143,7 @@ def as_inputs(value: Any, what: str, shape: torch.Size, tokens: bool = False) ->
         shape: of one input.
         tokens: they are token ids, and stay whole numbers (int64).
     """
-    x = _tensor(value, what)
+    x = as_tensor(value, what)
     x = _whole(x, what) if tokens else as_numbers(x)
     if x.dim() < 2 or len(x) == 0 or x[0].numel() != shape.numel():
         raise UserError(f"{what} must be (n, ...) with {shape.numel()} numbers a row. Got {tuple(x.shape)}.")
@@ -135,43 +154,20 @@ def as_inputs(value: Any, what: str, shape: torch.Size, tokens: bool = False) ->
 
 def as_numbers(x: Tensor) -> Tensor:
     """Inputs as float32. Bytes are taken for images, and said to be: a factor of 255 must never come in silently."""
-    if x.dtype != torch.uint8:
-        return x.float()
-    warnings.warn("Inputs of bytes (uint8) are divided by 255, as images are. Give floats to keep them.", stacklevel=3)
-    return x.float() / 255.0
+    if x.dtype == torch.uint8:
+        _say_scaled()
+    return _numbers(x)
 
 
-def _pair(item: Any, what: str) -> tuple[Any, ...]:
-    if isinstance(item, Mapping):
-        names = ", ".join(map(repr, item))
-        raise UserError(f"{what} must have items that are pairs (x, y). Got a mapping with {names} instead.")
-    pair = tuple(item)[:2]
-    _refuse_several(pair[0], what)
-    return pair
+def _numbers(x: Tensor) -> Tensor:
+    return x.float() / 255.0 if x.dtype == torch.uint8 else x.float()
 
 
-def _refuse_several(x: Any, what: str, y: Tensor | None = None) -> None:
-    """Refuse an x of several parts, as a module with several inputs would take them."""
-    parts = isinstance(x, tuple) and all(isinstance(part, Tensor | np.ndarray) and part.ndim for part in x)
-    rows = y is not None and y.dim() > 0 and parts and len(x) == len(y)  # a tuple of rows is one array
-    if isinstance(x, Mapping) or (parts and not rows):
-        raise UserError(
-            f"{what}: x must be one array or tensor. Got a {type(x).__name__} of {len(x)} instead. A module with "
-            "several inputs must take them as one tensor, and part it itself."
-        )
+def _say_scaled() -> None:
+    warnings.warn("Inputs of bytes (uint8) are divided by 255, as images are. Give floats to keep them.", stacklevel=4)
 
 
 def _whole(x: Tensor, what: str) -> Tensor:
     if x.is_floating_point() and not (torch.isfinite(x).all() and torch.equal(x, x.round())):
         raise UserError(f"{what} must be token ids, which are whole numbers. Got {x.dtype} with others instead.")
     return x.long()
-
-
-def _tensor(value: Any, what: str) -> Tensor:
-    try:
-        tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach()
-        if tensor.is_complex():
-            raise TypeError("complex numbers")
-        return tensor
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{what} must be numbers in an array or a tensor: {error}.") from error

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedstein.data.examples import Examples
+from fedstein.data.rows import loaded
 from fedstein.inference import GaussianPrior, UniformPrior, log_kde
 
 __all__ = ["GaussianMean", "MixtureAgents", "negative"]
@@ -68,7 +69,7 @@ class GaussianMean:
             temperature: of the generalised posterior; losses are divided by it.
         """
         weights = [(1.0 if counted == "sum" else 1.0 / len(data)) / temperature for data in self.agents]
-        total = sum(w * data.x.double().sum(0) for w, data in zip(weights, self.agents, strict=True))
+        total = sum(w * loaded(data.x).double().sum(0) for w, data in zip(weights, self.agents, strict=True))
         count = sum(w * len(data) for w, data in zip(weights, self.agents, strict=True))
         precision = self.prior.precision + count / self.noise**2
         assert isinstance(total, Tensor)
@@ -121,7 +122,7 @@ class MixtureAgents:
         """Probabilities of the exact product posterior on the grid (they sum to 1)."""
         log = torch.zeros(len(self.grid()), dtype=torch.float64)
         for data in self.agents if agents is None else agents:
-            weight, mean, std = data.x.double().view(3, 2)
+            weight, mean, std = loaded(data.x).double().view(3, 2)
             part = weight.log() - std.log() - 0.5 * ((self.grid() - mean) / std) ** 2
             log += part.logsumexp(1)
         return log.softmax(0)

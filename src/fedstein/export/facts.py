@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedstein.export.mixture import told
+from fedstein.models.named import PARTICLES
 from fedstein.runs.audit.audit import LIMITS as OF_ERASURE
 from fedstein.runs.evaluation import Loaded
 from fedstein.runs.forget.complete import done_event
@@ -84,7 +85,7 @@ def _model(loaded: Loaded, checkpoint: Checkpoint, network: nn.Module, example: 
         "model.likelihood": likelihood.name,
         **{f"model.{key}": _text(value) for key, value in settings.items() if key != "likelihood.name"},
         "model.says": names,
-        "model.particles_sha256": checkpoint.particles_sha256,
+        PARTICLES: checkpoint.particles_sha256,
     }
 
 

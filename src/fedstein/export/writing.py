@@ -165,7 +165,7 @@ def _inputs(loaded: Loaded, given: Given | None) -> tuple[Tensor, Tensor]:
     assert loaded.problem.inputs is not None
     test, shape = loaded.problem.judge.raw_test, loaded.problem.inputs.shape
     like = test if test is not None else torch.empty(0) if given is None else given.agents[0].x
-    if not like.is_floating_point():
+    if not like.dtype.is_floating_point:
         made_up = torch.zeros(2, *shape, dtype=like.dtype)
     else:
         made_up = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
@@ -188,7 +188,8 @@ def _save_programs(
     model, inputs = loaded.problem.task.model, loaded.problem.inputs
     assert inputs is not None
     with torch.no_grad():
-        expected = told(model.likelihood, model.outputs(particles, inputs.ready(some)))
+        outputs = model.outputs(particles.to(model.device), inputs.ready(some).to(model.device)).cpu()
+        expected = told(model.likelihood, outputs)
     names = list(expected)
     try:
         program = trace(mixture_of(network, particles, model.likelihood, made_up), made_up)

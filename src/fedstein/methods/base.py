@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from fedstein.checked import Checked
-from fedstein.data import Examples
+from fedstein.data import Examples, Rows
 from fedstein.errors import UserError
 from fedstein.inference import STEP_RULES, Prior, StepRule, step_rule
 from fedstein.models import ParticleModel, Task
@@ -43,7 +43,7 @@ class Visit:
     model: ParticleModel
     data: Examples
     prior: Prior
-    particles: Tensor  # downloaded, never changed
+    particles: Tensor  # downloaded, never changed; where the model computes, as the memory is
     memory: Memory
     round: int  # from 0
     agents: int  # how many agents there are in all
@@ -126,8 +126,13 @@ class Method(Checked):
         return particles
 
     def minibatches(self, visit: Visit) -> Iterator[tuple[Tensor, Tensor]]:
-        """(x, y) for each local step."""
-        return minibatches(visit.data, self.batch, self.local_steps, visit.stream("batches"))
+        """(x, y) for each local step, where the particles are: data rests on the CPU, and a batch of it moves."""
+        device, rests, moved = visit.particles.device, None, None
+        draws = visit.stream("augmentation")
+        for batch in minibatches(visit.data, self.batch, self.local_steps, visit.stream("batches"), draws):
+            if moved is None or batch[0] is not rests:  # all of the examples are the same batch again
+                rests, moved = batch[0], (batch[0].to(device), batch[1].to(device))
+            yield moved
 
 
 class BayesianMethod(Method):
@@ -153,15 +158,31 @@ class BayesianMethod(Method):
         return step_rule(self.step, self.step_size / weight if self.step == "gradient" else self.step_size)
 
 
-def minibatches(data: Examples, batch: int, steps: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """`steps` minibatches in shuffled order, every example once before any comes again."""
+def minibatches(
+    data: Examples, batch: int, steps: int, generator: torch.Generator, draws: torch.Generator | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """`steps` minibatches in shuffled order, every example once before any comes again.
+
+    Args:
+        data: of an agent.
+        batch: examples of each; all of them, in their order, where the agent has no more.
+        steps: how many.
+        generator: of the order.
+        draws: of what a data set draws for an item each time; the same for every batch if left out.
+    """
     if batch >= len(data):
         for _ in range(steps):
-            yield data.x, data.y
+            yield _read(data.x, slice(None), draws), data.y
         return
     order = torch.empty(0, dtype=torch.int64)
     for _ in range(steps):
         if len(order) < batch:
             order = torch.cat([order, torch.randperm(len(data), generator=generator)])
         now, order = order[:batch], order[batch:]
-        yield data.x[now], data.y[now]
+        yield _read(data.x, now, draws), data.y[now]
+
+
+def _read(x: Rows, where: Tensor | slice, draws: torch.Generator | None) -> Tensor:
+    if isinstance(x, Tensor):
+        return x if isinstance(where, slice) else x[where]
+    return x.read(where, 0 if draws is None else int(torch.randint(2**62, (1,), generator=draws)))

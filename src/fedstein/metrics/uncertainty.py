@@ -50,7 +50,7 @@ class Prediction(Rows):
 
     def log_density(self, y: Tensor) -> Tensor:
         """(n,) log-probability of the true classes `y` (n,); probabilities below 1e-38 count as 1e-38."""
-        return self.probabilities[torch.arange(len(y)), y].double().clamp_min(1e-38).log()
+        return self.probabilities[torch.arange(len(y), device=y.device), y].double().clamp_min(1e-38).log()
 
     def divergence(self, other: Prediction) -> Tensor:
         """(n,) KL divergence, in nats, of the other from this one."""
@@ -91,7 +91,7 @@ def kl(p: Tensor, q: Tensor) -> Tensor:
 
 def ood_auroc(inside: Tensor, outside: Tensor) -> float:
     """Probability that a random outside input gets a larger score (n,) than a random inside one; ties count half."""
-    ordered = inside.double().sort().values
-    below = torch.searchsorted(ordered, outside.double())
-    up_to = torch.searchsorted(ordered, outside.double(), right=True)
+    ordered = inside.cpu().double().sort().values
+    others = outside.cpu().double()
+    below, up_to = torch.searchsorted(ordered, others), torch.searchsorted(ordered, others, right=True)
     return float((below + up_to).double().mean() / (2 * len(ordered)))

@@ -2,10 +2,10 @@
 
 from fedstein.models.base import ParticleModel
 from fedstein.models.dense import Activation, DenseStack, Precision
-from fedstein.models.head import split_head
+from fedstein.models.head import Before, split_head
 from fedstein.models.held import Loss
 from fedstein.models.module import TorchModule, cross_entropy, particle_model
-from fedstein.models.named import Values, digest, fingerprint, origin
+from fedstein.models.named import Values, digest, fingerprint
 from fedstein.models.norms import to_group_norm
 from fedstein.models.spec import FEATURES, ModelConfig, Network, Prepare, PriorConfig, network
 from fedstein.models.task import Init, Task
@@ -14,6 +14,7 @@ from fedstein.models.ways import Way
 __all__ = [
     "FEATURES",
     "Activation",
+    "Before",
     "DenseStack",
     "Init",
     "Loss",
@@ -31,7 +32,6 @@ __all__ = [
     "digest",
     "fingerprint",
     "network",
-    "origin",
     "particle_model",
     "split_head",
     "to_group_norm",

@@ -6,74 +6,44 @@ that this user has trained with (`store/allowed.py`) for a run folder, the agent
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import importlib
 import re
-import sys
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib.metadata import packages_distributions, version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedstein.errors import UserError, nearest
+from fedstein.by_name import NAME, imported
+from fedstein.devices import CPU
+from fedstein.errors import UserError, like
 
 __all__ = [
-    "NAME",
-    "Origin",
+    "PARTICLES",
     "Values",
     "digest",
+    "exported",
     "fingerprint",
     "frozen_values",
     "importable",
     "listing",
     "load_weights",
     "make_module",
-    "origin",
+    "on_cpu",
     "unlike_listing",
 ]
 
 Values = Mapping[str, Tensor]
 """Values of a network by the names of its parameters and buffers."""
 
-NAME = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
+KEY = "model.module"
+PARTICLES = "model.particles_sha256"  # the key of an export's header that names what it was made from
 _SHOWN = 8  # differences that a message lists
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the code of a module by name comes from."""
-
-    package: str
-    version: str | None  # of the distribution that brings it; None for a file of one's own
-    file: str | None
-
-    @property
-    def sha256(self) -> str | None:
-        """Of the file in which the package begins."""
-        if self.file is None or not Path(self.file).is_file():
-            return None
-        return hashlib.sha256(Path(self.file).read_bytes()).hexdigest()
-
-
-def origin(name: str) -> Origin:
-    """Where ``package.nets:make_cnn`` would come from. Nothing of it is run."""
-    package = name.partition(":")[0].partition(".")[0]
-    _see_working_folder()
-    try:
-        spec = find_spec(package)
-    except (ImportError, ValueError):
-        spec = None
-    brought_by = packages_distributions().get(package)
-    file = None if spec is None else spec.origin
-    return Origin(package, version(brought_by[0]) if brought_by else None, file)
 
 
 def make_module(
@@ -93,7 +63,7 @@ def make_module(
     Raises:
         UserError: it cannot be imported, fails, returns no module, or does not fit the patterns or values.
     """
-    make = _import(name)
+    make = imported(name, KEY)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -116,43 +86,35 @@ def make_module(
     return module.eval()
 
 
+def on_cpu(module: nn.Module, what: str, computes_on: torch.device) -> nn.Module:
+    """The module, or a copy of it on the CPU if it is elsewhere: it is moved on from there, and checked here.
+
+    Args:
+        module: of a user; never changed.
+        what: it is, for the words of a warning.
+        computes_on: where the run computes: what is there already is moved without a word.
+    """
+    places = {value.device for value in (*module.parameters(), *module.buffers())}
+    if places <= {CPU}:
+        return module
+    if not places <= {CPU, computes_on}:
+        names = ", ".join(sorted(map(str, places)))
+        warnings.warn(
+            f"{what} is on {names}, and the run computes on {computes_on}: a copy is moved there. What a run computes "
+            "on is its setting 'device'.",
+            stacklevel=3,
+        )
+    try:
+        return copy.deepcopy(module).to(CPU)
+    except Exception as error:  # whatever a user's own class raises
+        raise UserError(f"{what} must be one that copy.deepcopy can copy, and that can be moved: {error}.") from error
+
+
 def importable(name: str) -> None:
     """Refuse a name that cannot be imported here, or is nothing to call."""
     if not re.fullmatch(NAME, name):
         raise UserError(f"The module must be named like 'package.nets:make_cnn'. Got {name!r}.")
-    _import(name)
-
-
-def _import(name: str) -> Any:
-    path, _, attribute = name.partition(":")
-    _see_working_folder()
-    try:
-        made: Any = importlib.import_module(path)
-    except ImportError as error:
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        inside = missing is not None and path != missing and not path.startswith(f"{missing}.")
-        why = f"it needs '{missing}', which is not installed" if inside else str(error)
-        raise UserError(
-            f"The 'model.module' {name!r} cannot be imported here: {why}. It must be installed, or be a file in the "
-            "folder that you work in."
-        ) from error
-    except Exception as error:  # whatever a user's file raises when it is read
-        raise UserError(f"The 'model.module' {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
-    for part in attribute.split("."):
-        if not hasattr(made, part):
-            names = [one for one in dir(made) if not one.startswith("_")]
-            raise UserError(f"The 'model.module' {name!r} has no '{part}'.{_like(part, names)}")
-        made = getattr(made, part)
-    if not callable(made):
-        raise UserError(f"The 'model.module' {name!r} must be something to call that returns a module. Got {made!r}.")
-    return made
-
-
-def _see_working_folder() -> None:
-    """A file beside the config is found by `fedstein` as it is by `python -m fedstein`."""
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+    imported(name, KEY)
 
 
 def _choose(module: nn.Module, patterns: Sequence[str]) -> None:
@@ -162,7 +124,7 @@ def _choose(module: nn.Module, patterns: Sequence[str]) -> None:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise UserError(
                 f"The 'model.particles' {pattern!r} matches no parameter. There are {_some(names)}."
-                f"{_like(pattern, names)}"
+                f"{like(pattern, names)}"
             )
     for name, value in module.named_parameters():
         value.requires_grad_(any(fnmatchcase(name, pattern) for pattern in patterns))
@@ -208,6 +170,16 @@ def load_weights(path: str, module: nn.Module) -> dict[str, Tensor]:
             raise UserError(f"The 'model.weights' {path} must be finite. '{name}' is not.")
     _put(module, values)
     return values
+
+
+def exported(path: str) -> str | None:
+    """The SHA-256 of the particles of which a file is an export of fedstein's, by its header; None: it is of others."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"Cannot read the 'model.weights' {path} as safetensors: {error}.") from error
+    return about.get(PARTICLES)
 
 
 def frozen_values(module: nn.Module) -> dict[str, Tensor]:
@@ -258,11 +230,6 @@ def unlike_listing(then: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
     return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def _like(word: str, names: Sequence[str]) -> str:
-    sentence = nearest(word, names)
-    return f" {sentence}" if sentence.startswith("Did") else ""
 
 
 def _has(own: Mapping[str, Any]) -> str:

@@ -14,7 +14,9 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from fedstein.by_name import NAME
 from fedstein.checked import Checked
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
 from fedstein.likelihoods import Likelihood
@@ -23,13 +25,14 @@ from fedstein.models.dense import Activation, DenseStack, Precision
 from fedstein.models.head import split_head
 from fedstein.models.module import particle_model
 from fedstein.models.named import (
-    NAME,
     Values,
+    exported,
     fingerprint,
     frozen_values,
     listing,
     load_weights,
     make_module,
+    on_cpu,
     unlike_listing,
 )
 from fedstein.models.task import Init, Task
@@ -126,6 +129,7 @@ class Network:
         start: (dim,) the learnt parameters' own values, where particles start around them.
         parameters: the listing of a network by name.
         size: all parameters, the frozen ones included.
+        knows: SHA-256 of the particles whose export `model.weights` was: what it is made from has seen a federation.
     """
 
     model: ParticleModel
@@ -134,6 +138,7 @@ class Network:
     start: Tensor | None = None
     parameters: Mapping[str, str] | None = None
     size: int = 0
+    knows: str | None = None
 
 
 def network(
@@ -145,6 +150,8 @@ def network(
     seed: int,
     frozen: Values | None = None,
     parameters: Mapping[str, str] | None = None,
+    knows: str | None = None,
+    device: torch.device = CPU,
 ) -> Network:
     """The network that settings mean.
 
@@ -157,21 +164,28 @@ def network(
         seed: of the run.
         frozen: what a run has kept of it; what the settings say if None.
         parameters: the listing that a run has kept, for the words of a refusal.
+        knows: what a run has kept of where `model.weights` came from.
+        device: where it computes.
     """
     if model.module is not None:
-        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters)
+        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters, knows, device)
     if prior.init == "module":
         raise UserError("The 'prior.init' module needs 'model.module': the built-in network has no values of its own.")
     sizes = [inputs.numel(), *model.hidden, outputs]
-    whole = DenseStack(sizes, model.activation, model.precision, likelihood)
+    whole = DenseStack(sizes, model.activation, model.precision, likelihood, device)
     if frozen is None:
         return Network(whole, size=whole.dim)
     features = frozen.get(FEATURES)
     if features is None or len(features) != whole.dim:
         came = "none" if features is None else f"{len(features):,}"
         raise UserError(f"The frozen network must have {whole.dim:,} parameters. Got {came} instead.")
-    last = DenseStack(sizes[-2:], model.activation, model.precision, likelihood)
-    return Network(last, partial(whole.features, features), frozen, size=whole.dim)
+    last = DenseStack(sizes[-2:], model.activation, model.precision, likelihood, device)
+    return Network(last, partial(_features, whole, features), frozen, size=whole.dim)
+
+
+def _features(whole: DenseStack, features: Tensor, x: Tensor) -> Tensor:
+    """What is frozen, done on the device; from the CPU to the CPU."""
+    return whole.features(features.to(whole.device), x.to(whole.device)).cpu()
 
 
 def _by_name(
@@ -182,9 +196,12 @@ def _by_name(
     seed: int,
     frozen: Values | None,
     parameters: Mapping[str, str] | None,
+    knows: str | None,
+    device: torch.device,
 ) -> Network:
     assert model.module is not None
     module = make_module(model.module, model.args, seed, model.particles, frozen)
+    module = on_cpu(module, f"The 'model.module' {model.module!r}", device)
     now = listing(module)
     if model.fingerprint is None:
         again = listing(make_module(model.module, model.args, seed, model.particles))
@@ -201,6 +218,7 @@ def _by_name(
         raise UserError(f"The 'model.module' {model.module!r} must have parameters to learn. None requires a gradient.")
     if frozen is None and model.weights is not None:
         load_weights(model.weights, module)
+        knows = exported(model.weights)
     start = torch.cat([value.detach().reshape(-1) for value in learnt]) if prior.init == "module" else None
     kept = frozen_values(module)
     if start is not None:
@@ -210,5 +228,8 @@ def _by_name(
     split = split_head(module, example) if len(learnt) < len(list(module.parameters())) else None
     head, prepare = (module, None) if split is None else split
     seen = example if prepare is None else prepare(example)
-    particles = particle_model(head, likelihood, precision=model.precision, example=seen, way=model.way)
-    return Network(particles, prepare, kept or None, start, now, sum(value.numel() for value in module.parameters()))
+    particles = particle_model(head, likelihood, model.precision, seen, model.way, device)
+    if prepare is not None:
+        prepare = prepare.on(device)
+    size = sum(value.numel() for value in module.parameters())
+    return Network(particles, prepare, kept or None, start, now, size, knows)

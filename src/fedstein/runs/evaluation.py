@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedstein.data import SHIFTS, as_inputs, enlarge, load_digits, shifted
+from fedstein.data import SHIFTS, as_inputs, enlarge, joined, load_digits, loaded, shifted
+from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.likelihoods import score_predictions
 from fedstein.metrics import Prediction, ece_floor, ood_auroc, scaled
@@ -49,7 +50,10 @@ def load_run(run: Path, split: str | None = None, given: Given | None = None) ->
     """
     config, lineage = load_run_config(run), load_lineage(run)
     torch.set_num_threads(config.threads)
-    problem = build_problem(config, lineage, given=given, kept=load_kept(run), split=split, remote=is_remote(run))
+    problem = build_problem(
+        config, lineage, given=given, kept=load_kept(run), split=split, remote=is_remote(run),
+        device=device_or_cpu(config.device),
+    )  # fmt: skip
     particles = load_particles(run)
     check_particles(run, config, problem.dim, particles)
     return Loaded(config, lineage, problem, particles)
@@ -92,17 +96,11 @@ def under_shifts(problem: Problem, particles: Tensor, scale: float = 1.0) -> dic
         particles: (N_p, d).
         scale: of temperature scaling; 1 is none.
     """
-    images, test, inputs = problem.judge.raw_test, problem.judge.test, problem.inputs
-    grey = images is not None and images.ndim == 4 and images.shape[1] == 1
-    if (
-        not grey
-        or images is None
-        or test is None
-        or inputs is None
-        or problem.task.model.likelihood.name != "categorical"
-    ):
+    raw, test, inputs = problem.judge.raw_test, problem.judge.test, problem.inputs
+    grey = raw is not None and len(raw.shape) == 4 and raw.shape[1] == 1
+    if not grey or raw is None or test is None or inputs is None or problem.task.model.likelihood.name != "categorical":
         raise UserError("Shifted inputs need a classifier of grey images (n, 1, height, width).")
-    labels, bins = test.y, problem.judge.ece_bins
+    images, labels, bins = loaded(raw), test.y, problem.judge.ece_bins
 
     def predicted(raw: Tensor) -> Prediction:
         assert inputs is not None
@@ -123,7 +121,7 @@ def under_shifts(problem: Problem, particles: Tensor, scale: float = 1.0) -> dic
     elsewhere = {"uniform": torch.rand((2000, *images.shape[1:]), generator=stream(0, "elsewhere"))}
     digits = load_digits()
     if images.shape[1:] != digits.test.x.shape[1:]:  # or they are what the run was trained on
-        elsewhere["digits"] = enlarge(torch.cat([digits.train.x, digits.test.x]), *images.shape[-2:])
+        elsewhere["digits"] = enlarge(loaded(joined([digits.train.x, digits.test.x])), *images.shape[-2:])
     scores[ELSEWHERE] = {}
     for name, raw in elsewhere.items():
         outside = predicted(raw)

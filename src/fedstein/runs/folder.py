@@ -16,6 +16,7 @@ from fedstein.settings import MOST_ROUNDS, Config, differences, make_config, to_
 from fedstein.store import checkpoints
 from fedstein.store.allowed import check_allowed
 from fedstein.store.checkpoints import Checkpoint
+from fedstein.store.features import FEATURE_FILES
 from fedstein.store.journal import erasures_of, read_journal
 from fedstein.store.lineage import Lineage, load_lineage
 
@@ -46,7 +47,8 @@ class Recorded:
     def edits(self, config: Config, lineage: Lineage) -> list[str]:
         """How these differ from it, one line a key."""
         history = differences({"lineage": self.lineage}, {"lineage": lineage.table() if lineage else {}})
-        return [*differences(self.config, to_table(config)), *history]
+        # A run from before there were devices was on the CPU.
+        return [*differences({"device": "cpu"} | self.config, to_table(config)), *history]
 
 
 def recorded_config(run: Path) -> Recorded | None:
@@ -104,8 +106,9 @@ def read_run_config(run: Path) -> Config:
 def load_run_config(run: Path, careful: bool = True) -> Config:
     """The config that a run was made with, whose code may run here; a warning if it was edited since (`careful`)."""
     config = read_run_config(run)
-    if config.model.module is not None:
-        check_allowed(config.model.module, run)
+    for name, what in ((config.model.module, "model"), (config.data.source, "data")):
+        if name is not None:
+            check_allowed(name, run, what)
     recorded = recorded_config(run) if careful else None
     if recorded is not None and (changed := recorded.edits(config, load_lineage(run))):
         warnings.warn(
@@ -188,6 +191,7 @@ def is_half_made(path: Path) -> bool:
         "lock",
         "environment.json",
         "features.safetensors",
+        *FEATURE_FILES,
         "model.json",
         "config.toml",
         "lineage.json",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedstein.data import Examples, Holdings
+from fedstein.data import Examples, Holdings, Rows, chunks
 from fedstein.metrics import Predicted, Prediction, accuracy, join
 from fedstein.models import ParticleModel
 from fedstein.protocol.state import Metrics
@@ -27,7 +27,7 @@ class Judge:
     test: Examples | None = None
     ece_bins: int = 15
     exact: Callable[[Tensor], Metrics] | None = None  # where the posterior is known
-    raw_test: Tensor | None = None  # the test inputs before the frozen features
+    raw_test: Rows | None = None  # the test inputs before the frozen features
 
     def evaluate(self, model: ParticleModel, holdings: Holdings, particles: Tensor) -> Metrics:
         """Metrics on the test set, on the data of erased agents, and against the exact posterior where it is known."""
@@ -40,7 +40,9 @@ class Judge:
 
     def _on_test(self, model: ParticleModel, holdings: Holdings, particles: Tensor, test: Examples) -> Metrics:
         if not model.likelihood.predicts:  # a loss of one's own says nothing else
-            return {"loss": float(torch.cat([model.loss(particles, *part)[None] for part in _parts(test)]).mean())}
+            here = particles.to(model.device)
+            parts = [model.loss(here, x.to(model.device), y.to(model.device)).cpu() for x, y in _parts(test)]
+            return {"loss": float(torch.cat([losses[None] for losses in parts]).mean())}
         prediction = predict(model, particles, test.x)
         metrics = model.likelihood.scores(prediction, test.y, self.ece_bins)
         if holdings.erased and not holdings.remote:
@@ -75,11 +77,18 @@ def quality(model: ParticleModel, particles: Tensor, data: Examples) -> float:
     return float(model.likelihood.scores(prediction, data.y)[model.likelihood.headline[0]])
 
 
-def predict(model: ParticleModel, particles: Tensor, x: Tensor) -> Any:
-    """The mixture over particles, for inputs (n, ...): of the kind that the model's likelihood predicts."""
-    parts: list[Any] = [model.likelihood.predict(model.outputs(particles, chunk)) for chunk in torch.split(x, _CHUNK)]
+def predict(model: ParticleModel, particles: Tensor, x: Rows) -> Any:
+    """The mixture over particles, for inputs (n, ...): of the kind that the model's likelihood predicts.
+
+    The networks compute on the model's device. What their outputs say is worked out on the CPU, in float64 where it
+    matters, which not every device has.
+    """
+    here = particles.to(model.device)
+    parts: list[Any] = [
+        model.likelihood.predict(model.outputs(here, chunk.to(model.device)).cpu()) for chunk in chunks(x, _CHUNK)
+    ]
     return join(parts)
 
 
-def _parts(data: Examples) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(torch.split(data.x, _CHUNK), torch.split(data.y, _CHUNK), strict=True))
+def _parts(data: Examples) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(chunks(data.x, _CHUNK), torch.split(data.y, _CHUNK), strict=True)

@@ -1,39 +1,68 @@
 """What a run folder keeps of its network beside the particles.
 
 RUN/features.safetensors    values that are not learnt, so that the run hangs on no other file
-RUN/model.json              a network by name: where its code came from, and the listing of its parameters
+RUN/model.json              a network by name: where its code and its values came from, the listing of its parameters
+RUN/features.npy            what the frozen part makes of the test set; of an agent's inputs: in the agent's own folder
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from fedstein.by_name import origin
+from fedstein.data import Rows
 from fedstein.errors import UserError
-from fedstein.models import Values, origin
+from fedstein.models import Prepare, Values
 from fedstein.runs.folder import load_run_config
 from fedstein.settings import Config
+from fedstein.store.features import Features, keep_features, prepared
 from fedstein.store.files import load_tensors, save_tensors, to_json, write
 
-__all__ = ["Kept", "keep", "load_kept"]
+__all__ = ["TEST", "Kept", "keep", "load_kept"]
 
+TEST = ""  # the owner of the test set: the run itself
 _VALUES, _RECORD = "features.safetensors", "model.json"
 
 
 @dataclass(frozen=True, repr=False)
 class Kept:
-    """Values that are not learnt, and the listing of a network by name; None where there is none."""
+    """What there is of a network beside its particles.
+
+    Args:
+        frozen: values that are not learnt.
+        parameters: the listing of a network by name.
+        knows: SHA-256 of the particles of whose export the values are; None: they are from elsewhere.
+        features: what the frozen part makes of inputs, by whose they are: a folder in the run.
+        runs: folders of runs that may have kept such features.
+    """
 
     frozen: Values | None = None
     parameters: Mapping[str, str] | None = None
+    knows: str | None = None
+    features: Mapping[str, Features] = field(default_factory=dict)
+    runs: tuple[Path, ...] = ()
+
+    def prepared(self, owner: str, prepare: Prepare | None, x: Rows) -> Features:
+        """What goes into the trained part of a network, as it was kept or computed now.
+
+        Args:
+            owner: whose inputs they are: a folder in a run.
+            prepare: the frozen part.
+            x: raw inputs.
+        """
+        return prepared(prepare, x, [run / owner for run in self.runs], self.features.get(owner))
 
 
 def keep(run: Path, kept: Kept, config: Config) -> None:
     """Write it into a run folder."""
     if kept.frozen is not None:
         save_tensors(run / _VALUES, kept.frozen)
+    for owner, features in kept.features.items():
+        keep_features(run / owner, features)
     if kept.parameters is not None and config.model.module is not None:
         code = origin(config.model.module)
         record = {
@@ -41,6 +70,7 @@ def keep(run: Path, kept: Kept, config: Config) -> None:
             "args": config.model.args,
             **{key: value for key, value in asdict(code).items() if key != "file"},
             "sha256": code.sha256,
+            "weights_of": kept.knows,
             "parameters": dict(kept.parameters),
         }
         write(run / _RECORD, to_json(record, indent=2).encode())
@@ -49,22 +79,28 @@ def keep(run: Path, kept: Kept, config: Config) -> None:
 def load_kept(run: Path) -> Kept:
     """What a run folder has kept."""
     config = load_run_config(run, careful=False)
-    values, parameters = run / _VALUES, None
-    if config.model.module is not None:
-        parameters = _listing(run / _RECORD)
+    values, record = run / _VALUES, {} if config.model.module is None else _record(run / _RECORD)
+    parameters, knows = _listing(record), record.get("weights_of")
+    knows = knows if isinstance(knows, str) else None
     if values.is_file():
-        return Kept(load_tensors(values), parameters)
+        return Kept(load_tensors(values), parameters, knows, runs=(run,))
     frozen = parameters is not None and any(words.endswith("frozen") for words in parameters.values())
     if config.pretrain.rounds or frozen:
         raise UserError(f"The file {values} is missing: the network that this run has frozen cannot be made up.")
-    return Kept(None, parameters)
+    return Kept(None, parameters, knows, runs=(run,))
 
 
-def _listing(path: Path) -> dict[str, str] | None:
-    """For the words of a refusal only: the config has the fingerprint."""
+def _record(path: Path) -> dict[str, Any]:
+    """The record, as far as it can be read."""
     try:
-        parameters = json.loads(path.read_bytes())["parameters"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _listing(record: Mapping[str, Any]) -> dict[str, str] | None:
+    """For the words of a refusal only: the config has the fingerprint."""
+    parameters = record.get("parameters")
     plain = isinstance(parameters, dict) and all(isinstance(value, str) for value in parameters.values())
     return parameters if plain else None

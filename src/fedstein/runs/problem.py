@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedstein.data import Examples, Holdings, fit_targets, who_has_what
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
+from fedstein.devices import CPU, device_here
 from fedstein.engines import Crew
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
@@ -25,9 +26,10 @@ from fedstein.protocol.state import Metrics
 from fedstein.runs.folder import load_particles, load_run_config
 from fedstein.runs.given import Given
 from fedstein.runs.judge import Judge
-from fedstein.runs.kept import Kept
+from fedstein.runs.kept import TEST, Kept
 from fedstein.runs.training import fit
 from fedstein.settings import Config
+from fedstein.store.features import Features
 from fedstein.store.lineage import Lineage
 from fedstein.streams import stream
 from fedstein.trackers import Watcher
@@ -66,6 +68,7 @@ class Problem:
     inputs: Inputs | None = None  # None: a problem with a known posterior has none to predict on
     data: Mapping[str, Any] = field(default_factory=dict)  # settings that were found when the data was read
     notes: tuple[str, ...] = ()  # what was made of the data, for people
+    features: Mapping[str, Features] = field(default_factory=dict)  # of those who take part, by their folder
 
     def __repr__(self) -> str:
         return f"Problem({self.task.model.dim:,} parameters, {self.holdings!r})"
@@ -76,6 +79,11 @@ class Problem:
         return self.task.model.dim
 
     @property
+    def device(self) -> torch.device:
+        """Where models compute."""
+        return self.task.model.device
+
+    @property
     def network(self) -> Network | None:
         """The network that settings mean; None where it was given in Python, or there is none."""
         return None if self.inputs is None else self.inputs.network
@@ -83,7 +91,8 @@ class Problem:
     @property
     def kept(self) -> Kept:
         """What a run keeps of the network beside its particles."""
-        return Kept() if self.network is None else Kept(self.network.frozen, self.network.parameters)
+        net = self.network
+        return Kept() if net is None else Kept(net.frozen, net.parameters, net.knows, self.features)
 
     def evaluate(self, particles: Tensor) -> Metrics:
         """Metrics of the particles."""
@@ -99,6 +108,7 @@ def build_problem(
     split: str | None = None,
     watchers: Sequence[Watcher] = (),
     remote: bool = False,
+    device: torch.device | None = None,
 ) -> Problem:
     """The problem that a config describes.
 
@@ -110,11 +120,16 @@ def build_problem(
         split: what to evaluate on, if not what the config says.
         watchers: of the pre-training.
         remote: the agents keep their data elsewhere; here it is empty.
+        device: where models compute, if not where the config says.
+
+    Raises:
+        UserError: settings do not fit each other or the data, or the config's device is not here.
     """
+    device = device_here(config.device) if device is None else device
     if config.is_given:
-        return _given(config, lineage, given)
+        return _given(config, lineage, given if given is None else given.on(device))
     if config.data.synthetic:
-        problem = _synthetic(config, lineage)
+        problem = _synthetic(config, lineage, device)
         problem.holdings.check()
         return problem
     held = who_has_what(config.data, config.seed, split or config.evaluation.split, remote)
@@ -123,7 +138,16 @@ def build_problem(
     if config.model.module is None:
         _refuse_giants(config, [shape.numel(), *config.model.hidden, outputs])
     make = partial(
-        network, config.model, config.prior, config.likelihood, shape, outputs, config.seed, parameters=kept.parameters
+        network,
+        config.model,
+        config.prior,
+        config.likelihood,
+        shape,
+        outputs,
+        config.seed,
+        parameters=kept.parameters,
+        knows=kept.knows,
+        device=device,
     )
     agents, test = held.agents, held.test
     holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
@@ -134,9 +158,11 @@ def build_problem(
     elif frozen is None and config.model.features is not None:
         frozen = {FEATURES: _frozen_of_another(config, make().model)}
     made = make(frozen)
-    if made.prepare is not None:
-        agents = [Examples(made.prepare(data.x), data.y) for data in agents]
-        test = Examples(made.prepare(test.x), test.y)
+    owners = {_folder_of(agent): data for agent, data in enumerate(agents)} | {TEST: test}
+    features = {owner: kept.prepared(owner, made.prepare, data.x) for owner, data in owners.items()}
+    agents = [Examples(features[_folder_of(agent)].rows, data.y) for agent, data in enumerate(agents)]
+    test = Examples(features[TEST].rows, test.y)
+    stay = {_folder_of(agent) for agent in holdings.present} | {TEST}
     return Problem(
         config.prior.task(made),
         replace(holdings, agents=agents),
@@ -144,17 +170,26 @@ def build_problem(
         Inputs(shape, outputs, made),
         held.settings,
         held.notes,
+        {owner: some for owner, some in features.items() if owner in stay},
     )
+
+
+def _folder_of(agent: int) -> str:
+    return f"agents/agent-{agent}"
 
 
 def crew_of(config: Config, lineage: Lineage, problem: Problem, given: Given | None) -> Crew:
     """What an engine needs to know of the agents."""
-    build = partial(_build_again, config, lineage, given, problem.kept)
+    # What travels to another process is on the CPU, and is moved there.
+    travels = None if given is None else given.on(CPU)
+    build = partial(_build_again, config, lineage, travels, problem.kept, str(problem.device))
     return Crew(problem.task, problem.holdings, config.method.central, config.threads, build)
 
 
-def _build_again(config: Config, lineage: Lineage, given: Given | None, kept: Kept) -> tuple[Task, Holdings]:
-    problem = build_problem(config, lineage, given=given, kept=kept)
+def _build_again(
+    config: Config, lineage: Lineage, given: Given | None, kept: Kept, device: str
+) -> tuple[Task, Holdings]:
+    problem = build_problem(config, lineage, given=given, kept=kept, device=device_here(device))
     return problem.task, problem.holdings
 
 
@@ -211,7 +246,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
     if len(given.agents) != config.data.agents:
         raise UserError(f"The 'agents' must be {config.data.agents} data sets. Got {len(given.agents)}.")
     prior = GaussianPrior(config.prior.std) if given.prior is None else given.prior
-    holdings = Holdings(given.agents, lineage.erased)
+    holdings = Holdings(given.agents, lineage.erased, names=given.names)
     holdings.check()
     raw = None if given.test is None else given.test.x
     return Problem(
@@ -222,7 +257,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
     )
 
 
-def _synthetic(config: Config, lineage: Lineage) -> Problem:
+def _synthetic(config: Config, lineage: Lineage, device: torch.device) -> Problem:
     """A problem with a known posterior; particles start as draws of the prior."""
     if config.data.name == "synthetic-mixture":
         mixture = MixtureAgents.two()
@@ -236,7 +271,7 @@ def _synthetic(config: Config, lineage: Lineage) -> Problem:
                 "smoothing_floor": mixture.smoothing_floor(len(particles), bandwidth),
             }
 
-        task = Task(TorchModule(mixture.module(), negative), mixture.prior, "prior")
+        task = Task(TorchModule(mixture.module(), negative, device=device), mixture.prior, "prior")
         return Problem(task, holdings, Judge(exact=distance))
     seed = config.seed if config.data.seed is None else config.data.seed
     gaussian = GaussianMean.draw(
@@ -248,7 +283,7 @@ def _synthetic(config: Config, lineage: Lineage) -> Problem:
     if isinstance(config.method, BayesianMethod):
         counted, temperature = config.method.likelihood, config.method.temperature
     exact = partial(gaussian.errors, counted=counted, temperature=temperature)
-    task = Task(TorchModule(gaussian.module(), negative), gaussian.prior, "prior")
+    task = Task(TorchModule(gaussian.module(), negative, device=device), gaussian.prior, "prior")
     return Problem(task, holdings, Judge(exact=exact))
 
 

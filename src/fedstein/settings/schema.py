@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, field_validator, mod
 
 from fedstein.checked import Checked
 from fedstein.data import DataConfig
+from fedstein.devices import check_device
 from fedstein.likelihoods import Categorical, Likelihood, likelihood_of
 from fedstein.methods import DSVGD, METHODS, Method
 from fedstein.models import ModelConfig, PriorConfig
@@ -77,6 +78,11 @@ class Config(Checked):
         ge=1,
         le=1024,
         description="CPU threads of a visit, on every engine; their number decides the last bits of a result",
+    )
+    device: Annotated[str, AfterValidator(check_device)] = Field(
+        "cpu",
+        description="on which visits and predictions are computed: cpu, cuda, cuda:1 or mps, or auto for the first of "
+        "cuda, mps and cpu that is there; another kind gives other last bits",
     )
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()

@@ -7,6 +7,8 @@ RUN/metrics.jsonl         one JSON object for each round (metrics_log.py)
 RUN/journal.jsonl         what happened, in order (journal.py)
 RUN/checkpoints/          the particles of the last few checkpoints (checkpoints.py)
 RUN/agents/agent-K/       what agent K keeps (its factor, its residual): delete it to purge the agent
+                          features.npy is what a frozen network makes of its inputs (features.py)
+RUN/features.npy          the same of the test set
 RUN/frames/agent-K/       the frames themselves, if uplink.record_frames is set
 RUN/features.safetensors  values of the network that are not learnt, if there are any
 RUN/model.json            a network by name: where its code came from, and what its parameters are

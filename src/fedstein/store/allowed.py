@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
+from fedstein.by_name import origin
 from fedstein.errors import UserError
-from fedstein.models.named import origin
 from fedstein.store.files import write
 
 __all__ = ["allow_module", "check_allowed", "is_allowed"]
@@ -34,17 +34,17 @@ def is_allowed(name: str) -> bool:
     return any(fnmatchcase(name, pattern.strip()) for pattern in patterns) or _is_listed(name)
 
 
-def check_allowed(name: str, run: Path) -> None:
-    """Refuse a run folder whose module nobody here has allowed."""
+def check_allowed(name: str, run: Path, what: str = "model") -> None:
+    """Refuse a run folder whose code, which makes its model or its data, nobody here has allowed."""
     if is_allowed(name):
         return
     if origin(name).file is None:
         raise UserError(
-            f"The model of run '{run}' is made by '{name}', which is not found from here. Install its package, or work "
-            "in the folder that it is in."
+            f"The {what} of run '{run}' is made by '{name}', which is not found from here. Install its package, or "
+            "work in the folder that it is in."
         )
     raise UserError(
-        f"The model of run '{run}' is made by code: '{name}'. Nobody has trained with it here, so it is not run. "
+        f"The {what} of run '{run}' is made by code: '{name}'. Nobody has trained with it here, so it is not run. "
         f"If you trust it, allow it: FEDSTEIN_MODULES='{name}' before the command."
     )
 

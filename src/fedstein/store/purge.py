@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedstein.store import checkpoints
 from fedstein.store.checkpoints import Checkpoint, agent_file, checkpoint_rounds
+from fedstein.store.features import FEATURE_FILES
 
 __all__ = ["KINDS", "purge"]
 
@@ -57,7 +58,7 @@ def purge(run: Path, erased: Iterable[int], keep: int = 0) -> dict[str, int]:
     deleted["reports"] = _delete(run / "report.html") + _delete(run / "report-figures")
     if keep == 0:
         deleted["audits"] = _delete(run / "audit")
-        deleted["features"] = _delete(run / "features.safetensors")
+        deleted["features"] = sum(_delete(run / name) for name in ("features.safetensors", *FEATURE_FILES))
     return deleted
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedstein.data import DataConfig, Dataset, Examples, Held, Partitioner, Source
+from fedstein.data import DataConfig, Dataset, Examples, Held, Partitioner, Source, loaded
 from fedstein.streams import stream
 from fedstein.testing.parts import that, working
 
@@ -93,14 +93,14 @@ def check_data_source(source: Source, path: Path | None = None, agents: int = 2)
     shape = several["test"].x.shape[1:]
     for name, data in several.items():
         _check_examples(name, data, shape, classes)
-        same = torch.equal(data.x, others[name].x) and torch.equal(data.y, others[name].y)
+        same = torch.equal(loaded(data.x), loaded(others[name].x)) and torch.equal(data.y, others[name].y)
         that(same, f"The examples of {name} must be the same each time. They differ.")
 
 
 def _check_examples(name: str, data: Examples, shape: torch.Size, classes: int | None) -> None:
     that(len(data) and len(data.x) == len(data.y), f"{name} must have examples, and as many x as y.")
     that(data.x.dtype == torch.float32, f"{name}: x must be float32. Got {data.x.dtype}.")
-    that(torch.isfinite(data.x).all(), f"{name}: x must be finite.")
+    that(torch.isfinite(loaded(data.x)).all(), f"{name}: x must be finite.")
     sizes = f"Got {tuple(data.x.shape[1:])} and {tuple(shape)}."
     that(data.x.shape[1:] == shape, f"{name}: x must be shaped like that of test. {sizes}")
     labels = data.y

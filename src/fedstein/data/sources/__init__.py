@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedstein.data.sources import digits, fashion_mnist, files, table
+from fedstein.data.sources import cifar10, digits, fashion_mnist, files, flights, images, own, table, watch
 from fedstein.data.sources.base import Held, Source
 from fedstein.registry import Registry
 
@@ -18,10 +18,15 @@ SOURCES: Registry[Source] = Registry(
     "where examples come from (data.name)",
     {
         "fashion-mnist": fashion_mnist.SOURCE,
+        "cifar10": cifar10.SOURCE,
         "digits": digits.SOURCE,
+        "flights": flights.SOURCE,
+        "watch": watch.SOURCE,
         "npz": files.NPZ,
         "folder": files.FOLDER,
         "table": table.SOURCE,
+        "images": images.SOURCE,
+        "source": own.SOURCE,
         "synthetic-gaussian": Source("Gaussian means with a known posterior (one agent a batch of observations)"),
         "synthetic-mixture": Source(
             "two agents, a mixture of two Gaussians each, in one dimension; the exact product is known"

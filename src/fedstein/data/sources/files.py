@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedstein.data.examples import Dataset, Examples, as_examples
+from fedstein.data.rows import loaded
 from fedstein.data.sources.base import Held, Source
 from fedstein.errors import UserError
 
@@ -33,6 +34,7 @@ def load_npz(path: Path | None) -> Dataset:
 def load_examples(path: Path, shape: torch.Size) -> Examples:
     """One agent's own examples: an .npz with x (as many numbers a row as `shape`) and y."""
     own = load_own(path)
+    assert isinstance(own.x, Tensor)
     if own.x[0].numel() != shape.numel():
         raise UserError(f"{path}: x must have {shape.numel()} numbers a row. Got {tuple(own.x.shape[1:])} instead.")
     return Examples(own.x.reshape(len(own), *shape), own.y)
@@ -56,7 +58,7 @@ def load_own(path: Path) -> Examples:
 
 def save_examples(path: Path, examples: Examples) -> None:
     """Write such a file."""
-    np.savez(path, x=examples.x.numpy(), y=examples.y.numpy())
+    np.savez(path, x=loaded(examples.x).numpy(), y=examples.y.numpy())
 
 
 def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:

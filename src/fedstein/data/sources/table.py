@@ -29,7 +29,7 @@ from fedstein.streams import stream
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
 
-__all__ = ["SOURCE", "Schema", "agent_id", "numbered", "read"]
+__all__ = ["SOURCE", "Schema", "agent_id", "drawn", "from_tables", "numbered", "read", "share_of", "some_of"]
 
 SHARE = 0.2  # of the rows, for testing, if nothing is said
 MOST_LEVELS = 200  # of a text column: more is no category
@@ -97,7 +97,7 @@ def _places(table: Table, name: str, known: Sequence[str], key: str) -> np.ndarr
         if text not in numbers:
             raise UserError(
                 f"{table.where}: the column '{name}' has '{text[:80]}' in row {row + 1}, which is none of '{key}': "
-                f"{_some(known)}."
+                f"{some_of(known)}."
             )
     return np.array([numbers[text] for text in texts], dtype=np.int64)
 
@@ -119,13 +119,23 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
         )
     if data.path is None:
         raise UserError("The 'data.path' must name your .csv or .parquet file when data.name is 'table'. Got nothing.")
-    table = read_table(Path(data.path))
+    return from_tables(data, read_table(Path(data.path)), test)
+
+
+def from_tables(data: DataConfig, table: Table, test: Table | None) -> Dataset | Held:
+    """What a table is, as settings say.
+
+    Args:
+        data: the section.
+        table: the agents' rows.
+        test: rows of nobody's; else a share of the others is drawn.
+    """
     schema = _schema(data, [table] if test is None else [table, test], test)
     known, notes = _settings(schema), _notes(schema, test is None, data)
     if data.agent_column is None:
         rows = np.arange(len(table))
-        train, drawn = (rows, None) if test is not None else _drawn(rows, _share(data), 0)
-        judged = schema.examples(table.take(drawn) if drawn is not None else _there(test))
+        train, out = (rows, None) if test is not None else drawn(rows, share_of(data), 0)
+        judged = schema.examples(table.take(out) if out is not None else _there(test))
         return Dataset(
             "table", schema.examples(table.take(train)), judged, schema.classes, schema.labels, known, tuple(notes)
         )
@@ -134,13 +144,13 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     for agent in range(len(names)):
         rows = (owners == agent).nonzero()[0]
         if test is None:
-            rows, drawn = _drawn(rows, _share(data), agent)
-            tests.append(drawn)
+            rows, out = drawn(rows, share_of(data), agent)
+            tests.append(out)
         held.append(rows)
     judged = schema.examples(table.take(np.concatenate(tests)) if test is None else test)
     everyone = schema.examples(table)
     known |= {"agents": len(names), "agent_ids": data.agent_ids or tuple(map(agent_id, names))}
-    notes.append(f"agents by '{data.agent_column}': {_some([f'{k} {name}' for k, name in enumerate(names)])}")
+    notes.append(f"agents by '{data.agent_column}': {some_of([f'{k} {name}' for k, name in enumerate(names)])}")
     agents = [everyone.take(torch.from_numpy(rows)) for rows in held]
     return Held(agents, judged, schema.classes, schema.labels, tuple(names), known, tuple(notes))
 
@@ -150,11 +160,12 @@ def _there(test: Table | None) -> Table:
     return test
 
 
-def _share(data: DataConfig) -> float:
+def share_of(data: DataConfig) -> float:
+    """Of everybody's rows, that is drawn for testing."""
     return data.test if isinstance(data.test, float) else SHARE
 
 
-def _drawn(rows: np.ndarray, share: float, agent: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn(rows: np.ndarray, share: float, agent: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows to learn from and rows for testing: the same for every seed, and for an agent whoever else is there."""
     if not len(rows):
         return rows, rows
@@ -186,8 +197,8 @@ def numbered(texts: Sequence[str], ids: Sequence[str], where: str, column: str) 
         by_id = {agent_id(name): name for name in names}
         if new := [name for key, name in by_id.items() if key not in ids]:
             raise UserError(
-                f"{where}: the column '{column}' has rows of {_some(new)}, who took no part when the run began. Leave "
-                "them out, or train a new run."
+                f"{where}: the column '{column}' has rows of {some_of(new)}, who took no part when the run began. "
+                "Leave them out, or train a new run."
             )
         names = [by_id.get(key, "") for key in ids]
     numbers = {name: number for number, name in enumerate(names) if name}
@@ -208,7 +219,7 @@ def _schema(data: DataConfig, tables: Sequence[Table], test: Table | None) -> Sc
     if not data.target:
         raise UserError(
             f"The 'data.target' must name the column to learn. Got nothing. {first.where} has "
-            f"{_some(list(first.columns))}."
+            f"{some_of(list(first.columns))}."
         )
     for name in (*data.target, *([data.agent_column] if data.agent_column else [])):
         first[name]  # refused if it is not there
@@ -313,18 +324,19 @@ def _settings(schema: Schema) -> dict[str, Any]:
 
 def _notes(schema: Schema, drawn: bool, data: DataConfig) -> list[str]:
     numbers = [name for name in schema.features if name not in schema.levels]
-    notes = [f"inputs: {_some(numbers)}" if numbers else "inputs: no column of numbers"]
-    notes += [f"'{name}' is text: {_some(levels)}" for name, levels in schema.levels.items()]
+    notes = [f"inputs: {some_of(numbers)}" if numbers else "inputs: no column of numbers"]
+    notes += [f"'{name}' is text: {some_of(levels)}" for name, levels in schema.levels.items()]
     if raw := [name for name in numbers if name not in schema.scale]:
-        notes.append(f"not standardised: {_some(raw)} (data.center and data.scale, or data.standardise = 'test')")
+        notes.append(f"not standardised: {some_of(raw)} (data.center and data.scale, or data.standardise = 'test')")
     if schema.labels:
-        notes.append(f"classes: {_some(schema.labels)}")
+        notes.append(f"classes: {some_of(schema.labels)}")
     if drawn:
-        notes.append(f"{_share(data):.0%} of the rows were drawn for testing")
+        notes.append(f"{share_of(data):.0%} of the rows were drawn for testing")
     return notes
 
 
-def _some(names: Sequence[str], most: int = 12) -> str:
+def some_of(names: Sequence[str], most: int = 12) -> str:
+    """The first of them, for a message."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

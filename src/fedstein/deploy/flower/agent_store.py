@@ -4,6 +4,7 @@
     STATE/<model>/memory-<n>.safetensors    what the agent remembers (site, local particles, residual)
     STATE/<model>/waiting-<n>.safetensors   the visit whose outcome it does not know yet
     STATE/<model>/frozen.safetensors        values of the network that are not learnt, the same for everybody
+    STATE/<model>/features.npy              what a frozen network makes of the agent's inputs
 
 A visit ends with one write of home.json. Whatever stops the agent before that, it has not been there: the same order
 again gives the same answer. Whether an answer was applied the agent learns with its next order, and settles then. So an
@@ -20,16 +21,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from fedstein.data import Examples
+from fedstein.devices import CPU
 from fedstein.errors import OrderError, RunError, UserError
 from fedstein.methods import Memory
 from fedstein.models import Task, Values
 from fedstein.protocol.agent import Waiting, answer, settle, visit_of
 from fedstein.protocol.messages import HANDED_OVER, Answer, Outcome
 from fedstein.protocol.wire import Head, read_head
+from fedstein.store.features import FEATURE_FILES
 from fedstein.store.files import check_sha256, load_tensors, save_tensors, write
 from fedstein.store.lock import take_lock
 
@@ -63,9 +67,10 @@ def visit_as_agent(
     state: Path,
     head: Head,
     particles: Tensor,
-    load: Callable[[Any], Examples],
+    load: Callable[[Any, Path], Examples],
     frozen: Values | None = None,
     portions: Mapping[str, Tensor] | None = None,
+    device: torch.device = CPU,
 ) -> Answer:
     """Do what an order says, with what this agent remembers, and keep what has to be kept.
 
@@ -73,9 +78,11 @@ def visit_as_agent(
         state: the agent's folder.
         head: of the order.
         particles: as they were sent.
-        load: the agent's own examples, from what prepares raw inputs for the model (or None).
+        load: the agent's own examples, from what prepares raw inputs for the model (or None) and the folder in which
+            the agent keeps what comes of them.
         frozen: values that are not learnt, if the order brought them; else those that the agent has kept.
         portions: of what others have taken back, by name; each is taken over once.
+        device: on which this agent computes: its own affair.
 
     Raises:
         OrderError: it cannot be followed; the reason is for the server to read.
@@ -102,8 +109,8 @@ def visit_as_agent(
                 f"Agent '{head.name}' has answered a later round than {head.round + 1} already: the server has lost "
                 "its newest checkpoints, or this order is late."
             )
-        network = head.network(_frozen(folder, head, frozen))
-        task, data = head.prior.task(network), load(network.prepare)
+        network = head.network(_frozen(folder, head, frozen), device)
+        task, data = head.prior.task(network), load(network.prepare, folder)
         memory, settled = _settled(folder, record, head, task, data)
         handed = record.handed
         for name, portion in sorted((portions or {}).items()):
@@ -200,7 +207,12 @@ def _keep(
         head=head.to_json(),
     )
     write(folder / "home.json", new.model_dump_json().encode())
-    keep = {f"{kind}-{number}.safetensors" for kind in ("memory", "waiting")} | {"home.json", "lock", FROZEN_FILE}
+    keep = {f"{kind}-{number}.safetensors" for kind in ("memory", "waiting")} | {
+        "home.json",
+        "lock",
+        FROZEN_FILE,
+        *FEATURE_FILES,
+    }
     for file in folder.iterdir():
         if file.name not in keep:
             file.unlink()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.protocol.state import Metrics
 from fedstein.runs.audit import attacks, behaviour, provenance
@@ -86,7 +87,8 @@ def audit_run(
         if config.data.name != "folder":
             raise UserError(f"The '--data' is for runs with data.name = 'folder'. This one has '{config.data.name}'.")
         config = config.model_copy(update={"data": config.data.model_copy(update={"path": str(data.resolve())})})
-    problem = build_problem(config, lineage, given=given, kept=load_kept(run))
+    device = device_or_cpu(config.device)
+    problem = build_problem(config, lineage, given=given, kept=load_kept(run), device=device)
     if problem.judge.test is not None and not problem.task.model.likelihood.predicts:
         raise UserError("An audit compares predictions: it needs a likelihood, and this run has a loss of its own.")
     gone = [agent for agent in lineage.erased if len(problem.holdings.agents[agent]) == 0]

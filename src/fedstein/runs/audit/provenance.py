@@ -8,6 +8,7 @@ from fedstein.runs.audit.record import Audit, Status
 from fedstein.runs.folder import edits, is_remote
 from fedstein.runs.forget.complete import done_event, left_of
 from fedstein.store.checkpoints import checkpoint_rounds
+from fedstein.store.features import FEATURE_FILES
 from fedstein.store.journal import erasures_of, read_journal
 from fedstein.store.lineage import Lineage
 from fedstein.store.metrics_log import read_metrics
@@ -110,7 +111,7 @@ _RECORDS = {"config.toml", "model.json", "environment.json", "metrics.jsonl", "j
 def _belongs(place: Path, parts: tuple[str, ...], lineage: Lineage, model: bool) -> bool:
     """Whether a file may be in a run folder: records; and in the new run the model, and what those who stay keep."""
     if len(parts) == 1:
-        return parts[0] in _RECORDS or (model and parts[0] in ("features.safetensors", "report.html"))
+        return parts[0] in _RECORDS or (model and parts[0] in ("features.safetensors", "report.html", *FEATURE_FILES))
     stays = parts[1].removeprefix("agent-") not in map(str, lineage.erased)
     if parts[0] == "frames":
         return len(parts) == 3 and stays and parts[2].endswith(".frame")
@@ -170,11 +171,21 @@ def check_taken_back(audit: Audit) -> None:
 
 
 def check_touched(audit: Audit) -> None:
-    """Which parameters the erasure could change at all."""
+    """Which parameters the erasure could change at all, and whether the others can know anything of the agents.
+
+    What is frozen was either there before the federation, and knows nothing of it, or was learnt by one.
+    """
     problem, config = audit.problem, audit.config
     dim = problem.dim
     total = dim if problem.network is None else problem.network.size
     audit.table["parameters"] = {"touched": dim, "of": total}
+    if problem.kept.knows is not None:
+        note = (
+            f"{dim:,} of {total:,}: the run began with values of 'model.weights', which fedstein exported from a run "
+            f"(its particles: {problem.kept.knows[:12]}...): they may have been learnt from the erased agents' data"
+        )
+        audit.check("parameters touched", dim / total, 1.0, "warn", note)
+        return
     if total == dim:
         audit.check("parameters touched", 1.0, 1.0, "pass", f"all {dim:,} of them")
         return
@@ -182,9 +193,10 @@ def check_touched(audit: Audit) -> None:
         audit.check("parameters touched", 1.0, 1.0, "pass", "the features were pre-trained again without the agents")
         return
     if config.model.module is not None:
+        whose = f"'{config.model.module}'" if config.model.weights is None else "'model.weights'"
         note = (
-            f"{dim:,} of {total:,}: the other {total - dim:,} are frozen values of '{config.model.module}', which were "
-            "there before the run began, and which no agent of it has changed"
+            f"{dim:,} of {total:,}: the other {total - dim:,} are frozen values that {whose} brought, from outside of "
+            "the federation: no agent has changed them. What their maker made them from cannot be seen from here"
         )
         audit.check("parameters touched", dim / total, 1.0, "pass", note)
         return
