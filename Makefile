@@ -31,6 +31,7 @@ lint: .venv/test.stamp
 
 # Speed, as ratios inside one run. Nothing here fails: read the tables.
 bench: .venv/test.stamp
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/svgd_step.py
 	$(BIN)/python benchmarks/svgd_step.py --grow
 	$(BIN)/python benchmarks/svgd_step.py --memory

@@ -85,22 +85,22 @@ AGENTS = ("north", "south", "west")
 @pytest.fixture(scope="session")
 def simulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A SuperLink that simulates its nodes. Tests that use it share it: they are in the xdist group 'simulation'."""
-    with federation(tmp_path_factory.mktemp("simulation") / "site", simulated=True) as found:
-        shutil.copy(NETS, found.folder)
-        found.start_link()
-        yield found
+    with federation(tmp_path_factory.mktemp("simulation") / "site", simulated=True) as here:
+        shutil.copy(NETS, here.folder)
+        here.start_link()
+        yield here
 
 
 @pytest.fixture(scope="session")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A SuperLink with TLS and three nodes with keys and data of their own; the xdist group 'deployment' shares it."""
-    with federation(tmp_path_factory.mktemp("deployment") / "site") as found:
-        found.fedstein("data", "split", "data", "--set", "data.name=digits", "--set", "data.agents=3")
-        (found.folder / "server").mkdir()
-        os.link(found.folder / "data" / "test.npz", found.folder / "server" / "test.npz")
-        found.start_link()
-        shutil.copy(NETS, found.folder)
+    with federation(tmp_path_factory.mktemp("deployment") / "site") as here:
+        here.fedstein("data", "split", "data", "--set", "data.name=digits", "--set", "data.agents=3")
+        (here.folder / "server").mkdir()
+        os.link(here.folder / "data" / "test.npz", here.folder / "server" / "test.npz")
+        here.start_link()
+        shutil.copy(NETS, here.folder)
         for number, name in enumerate(AGENTS):
-            found.register(name)
-            found.start_node(name, found.folder / "data" / f"agent-{number}.npz", ["nets:make_cnn", "nets:Backbone"])
-        yield found
+            here.register(name)
+            here.start_node(name, here.folder / "data" / f"agent-{number}.npz", ["nets:make_cnn", "nets:Backbone"])
+        yield here

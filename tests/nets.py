@@ -1,5 +1,6 @@
 """A stranger's file of networks: tests copy it beside their configs, and know it by name only."""
 
+import torch
 from torch import nn
 
 
@@ -36,3 +37,42 @@ class Backbone(nn.Module):
 
 def make_regressor(width=8):
     return nn.Sequential(nn.Linear(3, width), nn.GELU(), nn.Linear(width, 1))
+
+
+def make_deep_regressor(outputs=1):
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, outputs), nn.Identity())
+
+
+class Odd(nn.Module):
+    """Returns what a test asks for."""
+
+    def __init__(self, returns):
+        super().__init__()
+        self.body, self.returns = nn.Linear(64, 10), returns
+
+    def forward(self, x):
+        y = self.body(x.flatten(1))
+        return {"one": y.mean(1), "few": y[:, :3], "two": (y, x), "other": {"a": y, "b": y}, "nan": y * torch.nan}[
+            self.returns
+        ]
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(64, 10)
+
+    def forward(self, x, z):
+        return self.body(x.flatten(1)) + z
+
+
+class Words(nn.Module):
+    """Of token ids below 30."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(30, 5)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, ids):
+        return self.head(self.embedding(ids).mean(1))

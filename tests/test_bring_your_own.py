@@ -170,3 +170,98 @@ def test_a_folder_of_somebody_else_runs_no_code(nets, monkeypatch):
         fs.open("a").evaluate()
     monkeypatch.setenv("FEDSTEIN_MODULES", "nets:*")
     assert fs.open("a").evaluate()["accuracy"] > 0
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("nets:Odd one", r"must return \(B, 10\) .* Got \(B\)\."),
+        ("nets:Odd few", r"must return \(B, 10\) .* Got \(B, 3\)\."),
+        ("nets:Odd two", "Got a tuple with 2 tensors"),
+        ("nets:Odd other", "Got a dict with the fields 'a', 'b'"),
+        ("nets:Odd nan", "returns NaN for particles as they start"),
+        ("nets:Two", "does not run on inputs of shape .* It is given one tensor"),
+        ("nets.Two", "must be a name like 'package.nets:make_cnn'"),
+    ],
+)
+def test_a_module_that_cannot_be_trained_is_refused_before_there_is_a_run(nets, module, said):
+    name, _, returns = module.partition(" ")
+    args = (f"model.args={{returns = '{returns}'}}",) if returns else ()
+    with pytest.raises(fs.UserError, match=said):
+        train(*DIGITS, f"model.module={name}", *args)
+    assert not (nets / "a").exists()
+
+
+@pytest.fixture
+def numbers(nets, generator):
+    """Settings of a regression with two targets, on files of one's own."""
+    (nets / "data").mkdir()
+    for name in ("test", "agent-0", "agent-1"):
+        np.savez(nets / "data" / name, x=torch.randn(30, 3, generator=generator), y=torch.randn(30, 2))
+    return ("data.name=folder", "data.path=data", "data.agents=2", "threads=1", "likelihood.name=gaussian")
+
+
+@pytest.mark.parametrize("name", ["make_regressor", "make_deep_regressor"])  # a dense stack, and another
+def test_as_many_outputs_as_the_likelihood_needs(numbers, name):
+    with pytest.raises(fs.UserError, match=r"must return \(B, 2\) .* 'gaussian'. Got \(B, 1\)"):
+        train(*numbers, f"model.module=nets:{name}")
+    with pytest.raises(fs.UserError, match=r"must return \(B, 4\) .* 'gaussian'. Got \(B, 2\)"):
+        train(
+            *numbers, "model.module=nets:make_deep_regressor", "model.args={outputs = 2}", "likelihood.variance=learnt"
+        )
+    run = train(*numbers, "model.module=nets:make_deep_regressor", "model.args={outputs = 2}", rounds=2)
+    assert run.metrics["rmse"] > 0
+
+
+def test_a_test_set_that_cannot_be_evaluated_is_found_before_round_1(nets, numbers):
+    with np.load(nets / "data" / "test.npz") as file:
+        x, y = file["x"].copy(), file["y"]
+    x[20] = 3e38
+    np.savez(nets / "data" / "test", x=x, y=y)
+    with pytest.raises(fs.UserError, match=r"The test examples cannot be evaluated .* no longer finite"):
+        train(*numbers, "model.module=nets:make_deep_regressor", "model.args={outputs = 2}")
+    assert not (nets / "a").exists()
+
+
+def test_token_ids_reach_a_module_by_name_as_whole_numbers(nets):
+    random = np.random.default_rng(0)
+    (nets / "data").mkdir()
+    for name in ("test", "agent-0", "agent-1"):
+        ids = random.integers(0, 30, (60, 7))
+        np.savez(nets / "data" / name, x=ids, y=np.digitize(ids[:, 0], [10, 20]))
+    settings = ("data.name=folder", "data.path=data", "data.agents=2", "threads=1", "method.particles=2")
+    run = train(*settings, "model.module=nets:Words", rounds=3)
+    again = fs.open("a").resume(rounds=5, progress=False)
+    assert again.predict(ids).probabilities.shape == (60, 3)
+    frozen = ("model.particles=['head.*']", "method.factor=linear", "recording.escrow=true")
+    assert train(*settings, "model.module=nets:Words", *frozen, out="b", rounds=3).particles.shape == (2, 18)
+    given = [(ids, np.digitize(ids[:, 0], [10, 20]))] * 2
+    words = importlib.import_module("nets").Words()
+    assert fs.train(words, given, rounds=1, threads=1, progress=False).predict(ids).probabilities.shape == (60, 3)
+    ids[11, 3] = 30
+    np.savez(nets / "data" / "test", x=ids, y=np.digitize(ids[:, 0], [10, 20]))
+    with pytest.raises(fs.UserError, match=r"The test examples cannot be evaluated .* index out of range"):
+        train(*settings, "model.module=nets:Words", out="c")
+    assert run.metrics["accuracy"] >= 0
+
+
+def test_a_loss_of_ones_own_trains_and_what_needs_a_likelihood_refuses(tmp_path, generator):
+    x, y = torch.randn(60, 3, generator=generator), torch.randn(60, 2, generator=generator)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
+    run = fs.train(
+        module, [(x, y)] * 3, loss=absolute, test=(x, y), rounds=3, method=fs.DSVGD(particles=2, factor="linear"),
+        threads=1, escrow=True, progress=False, out=tmp_path / "a",
+    )  # fmt: skip
+    assert run.evaluate() == {"loss": run.metrics["loss"]}
+    assert run.report().is_file()
+    after = run.resume(rounds=5, progress=False).forget([1], repair=2, out=tmp_path / "after", progress=False)
+    assert after.report().is_file()
+    with pytest.raises(fs.UserError, match="Cannot predict: this run has a loss of its own"):
+        after.predict(x)
+    with pytest.raises(fs.UserError, match="it needs a likelihood"):
+        after.audit(progress=False)
+    assert not (tmp_path / "after" / "audit").exists()  # nothing was retrained for nothing
+
+
+def absolute(outputs, targets):
+    return (outputs - targets).abs().sum(1)

@@ -18,9 +18,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def block(language, after):
-    found = re.search(rf"```{language}\n(.*?)```", README[README.index(after) :], re.DOTALL)
-    assert found
-    return found[1]
+    code = re.search(rf"```{language}\n(.*?)```", README[README.index(after) :], re.DOTALL)
+    assert code
+    return code[1]
 
 
 def numbers(text):

@@ -19,13 +19,13 @@ if __name__ == "__main__":
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.7), layout="constrained", sharey=True)
     for axis, times in zip(axes, (1.0, 0.5), strict=True):
         for row, groups in enumerate((1, 2, 5, 10)):
-            found = plan(Contract(DIM, PARTICLES, groups, 5, int(times * DIM)))
+            cost = plan(Contract(DIM, PARTICLES, groups, 5, int(times * DIM)))
             left = 0
-            parts = {"entries": found.entry_bits, "positions": found.position_bits, "overhead": found.overhead_bits}
+            parts = {"entries": cost.entry_bits, "positions": cost.position_bits, "overhead": cost.overhead_bits}
             for name, bits in parts.items():
                 axis.barh(row, bits / 1000, left=left / 1000, color=COLOURS[name], label=name if row == 0 else None)
                 left += bits
-            axis.text(left / 1000, row, f"  {found.kept:,} kept", va="center")
+            axis.text(left / 1000, row, f"  {cost.kept:,} kept", va="center")
         axis.axvline(times * DIM / 1000, color="black", lw=1, ls=":")
         axis.set_title(f"budget {times:g} d = {int(times * DIM):,} bits", loc="left", fontsize=11)
         axis.set_xlabel("thousand bits")

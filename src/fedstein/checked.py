@@ -72,6 +72,8 @@ def explain(error: ValidationError, known: Callable[[list[str]], list[str]], key
             word = "Unknown config key" if key_words.startswith("Config") else f"{key_words.split(':')[0]}: unknown"
             lines.append(f"{word} '{'.'.join(path)}'. {nearest(path[-1], known(path[:-1]))}")
             continue
+        if mistake["type"] == "string_pattern_mismatch" and ":" in mistake["ctx"]["pattern"]:
+            mistake["msg"] = "a name like 'package.nets:make_cnn'"  # a pattern says little to most people
         expected = mistake["msg"].removeprefix("Value error, ").removeprefix("Input should be ").rstrip(".")
         if mistake["type"] == "value_error" and "must be" not in expected:  # a sentence of its own
             lines.append(f"{name}: {expected}.")

@@ -37,44 +37,44 @@ def one_object(done):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
-    found = one_object(fedstein("train", *SMALL, "--out", "run", "--json", cwd=folder))
-    return folder, found
+    result = one_object(fedstein("train", *SMALL, "--out", "run", "--json", cwd=folder))
+    return folder, result
 
 
 def test_train_prints_what_scripts_rely_on(run):
-    folder, found = run
-    assert found["run"] == "run"
-    assert found["rounds"] == 6
-    assert found["ece_bins"] == 15
-    assert found["seconds"] > 0
-    assert all(found[name] >= 0 for name in ("accuracy", "ece", "nll", "brier"))
+    folder, result = run
+    assert result["run"] == "run"
+    assert result["rounds"] == 6
+    assert result["ece_bins"] == 15
+    assert result["seconds"] > 0
+    assert all(result[name] >= 0 for name in ("accuracy", "ece", "nll", "brier"))
     names = {path.name for path in (folder / "run").iterdir()}
     assert names == {
         "checkpoints", "config.toml", "environment.json", "journal.jsonl", "lock", "metrics.jsonl", "result.json",
     }  # fmt: skip
-    assert json.loads((folder / "run" / "result.json").read_text()) == found
+    assert json.loads((folder / "run" / "result.json").read_text()) == result
 
 
 def test_evaluate_gives_the_same_metrics(run):
-    folder, found = run
+    folder, result = run
     again = one_object(fedstein("evaluate", "run", "--json", cwd=folder))
     for name in ("accuracy", "ece", "ece_bins", "nll", "brier", "class_accuracy"):
-        assert again[name] == pytest.approx(found[name], rel=1e-6)
+        assert again[name] == pytest.approx(result[name], rel=1e-6)
 
 
 def test_predict_and_ood(run):
     folder, _ = run
     x = np.random.default_rng(0).random((5, 64))
     np.save(folder / "x.npy", x)
-    found = one_object(fedstein("predict", "run", "--input", "x.npy", "--output", "p.npz", "--json", cwd=folder))
-    assert found["inputs"] == 5
+    summary = one_object(fedstein("predict", "run", "--input", "x.npy", "--output", "p.npz", "--json", cwd=folder))
+    assert summary["inputs"] == 5
     with np.load(folder / "p.npz", allow_pickle=False) as file:
         assert file["probabilities"].shape == (5, 10)
         np.testing.assert_allclose(file["probabilities"].sum(1), 1, rtol=1e-5)
         np.testing.assert_array_equal(file["label"], file["probabilities"].argmax(1))
         assert {"confidence", "aleatoric", "epistemic"} <= set(file)
-    found = one_object(fedstein("evaluate", "run", "--ood", "x.npy", "--json", cwd=folder))
-    assert 0 <= found["ood_auroc_epistemic"] <= 1
+    metrics = one_object(fedstein("evaluate", "run", "--ood", "x.npy", "--json", cwd=folder))
+    assert 0 <= metrics["ood_auroc_epistemic"] <= 1
 
 
 def test_the_other_verbs(run):
@@ -93,10 +93,10 @@ def test_the_other_verbs(run):
 @pytest.mark.parametrize("name", ["synthetic-gaussian", "synthetic-mixture"])
 def test_synthetic_problems_report_their_exact_errors(tmp_path, name):
     more = ["--set", f"data.name={name}", "--set", "rounds=2", "--set", "method.factor=kde"]
-    found = one_object(fedstein("train", *more, "--json", cwd=tmp_path))
-    assert found["accuracy"] is None
-    assert ("total_variation" in found) == (name == "synthetic-mixture")
-    assert fedstein("predict", found["run"], "--input", "x", "--output", "y", cwd=tmp_path).returncode == 2
+    result = one_object(fedstein("train", *more, "--json", cwd=tmp_path))
+    assert result["accuracy"] is None
+    assert ("total_variation" in result) == (name == "synthetic-mixture")
+    assert fedstein("predict", result["run"], "--input", "x", "--output", "y", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,10 @@ def test_divergence_exits_with_1_and_keeps_the_last_good_state(tmp_path):
     assert done.returncode == 1
     assert "round" in done.stderr
     assert "method.step_size" in done.stderr
+    assert json.loads((tmp_path / "run" / "journal.jsonl").read_text().splitlines()[-1])["event"] == "stopped"
+    kept = one_object(fedstein("evaluate", "run", "--json", cwd=tmp_path))
+    assert kept["nll"] == pytest.approx(2.3, abs=0.3)  # particles as they began: it knows nothing of ten classes
+    assert fedstein("resume", "run", cwd=tmp_path).returncode == 1  # and goes wrong again in the same place
 
 
 def test_ctrl_c_ends_cleanly_and_keeps_what_was_learnt(tmp_path):
@@ -169,7 +173,7 @@ def test_ctrl_c_ends_cleanly_and_keeps_what_was_learnt(tmp_path):
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=120)
     assert process.returncode == 130, error
-    found = json.loads(out)
-    assert found["interrupted"]
+    result = json.loads(out)
+    assert result["interrupted"]
     again = one_object(fedstein("evaluate", "run", "--json", cwd=tmp_path))
-    assert again["accuracy"] == found["accuracy"]
+    assert again["accuracy"] == result["accuracy"]

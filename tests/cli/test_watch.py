@@ -39,8 +39,8 @@ def test_a_finished_run_is_shown_once(tmp_path):
     done = subprocess.run([*FEDSTEIN, "watch", "run"], cwd=tmp_path, capture_output=True, text=True, check=True)
     for words in ("finished", "round 8 of 8", "accuracy", "ECE", "8 uploads", "budget 1d", "3 seen"):
         assert words in done.stdout
-    found = subprocess.run([*FEDSTEIN, "watch", "run", "--json"], cwd=tmp_path, capture_output=True, check=True)
-    facts = json.loads(found.stdout)
+    done = subprocess.run([*FEDSTEIN, "watch", "run", "--json"], cwd=tmp_path, capture_output=True, check=True)
+    facts = json.loads(done.stdout)
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert facts["status"] == "finished"
     assert (facts["round"], facts["accuracy"], facts["upload_bits"]) == (8, last["accuracy"], last["total_upload_bits"])

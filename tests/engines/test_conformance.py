@@ -88,9 +88,9 @@ class Simulation:
 
     def forget(self, run, words):
         place = ("--flower", f"app-{run.name}", "--superlink", "trial", "--json")
-        found = json.loads(self.here.fedstein("forget", run, *words, *place))
-        assert 1 in found["confirmed"]
-        assert found["unconfirmed"] == []
+        erased = json.loads(self.here.fedstein("forget", run, *words, *place))
+        assert 1 in erased["confirmed"]
+        assert erased["unconfirmed"] == []
         assert not list((run / "agents").rglob("*.safetensors"))  # not even an escrow
         left = {file.name for file in self.memory_of(run).rglob("*") if file.is_file()}
         assert left == {"home.json", "lock"}  # the note that it was forgotten
@@ -125,9 +125,9 @@ def cases(names):
 def same(there, here):
     """Particles, bills and metrics of every round. A server that has no agent's data cannot measure all of them."""
     assert load_particles(there).equal(load_particles(here))
-    for found, wanted in zip(read_metrics(there), read_metrics(here), strict=True):
-        assert found.keys() >= {"round", "uploads"}
-        assert found == {key: value for key, value in wanted.items() if key in found}
+    for measured, wanted in zip(read_metrics(there), read_metrics(here), strict=True):
+        assert measured.keys() >= {"round", "uploads"}
+        assert measured == {key: value for key, value in wanted.items() if key in measured}
 
 
 def train(engine, name, *more):

@@ -118,8 +118,8 @@ class Homes:
         return words.answer(reply.frame, order, self.run)
 
     def collect(self, seconds):
-        found, self.answers = self.answers, []
-        return found
+        answers, self.answers = self.answers, []
+        return answers
 
     def settle(self, agent, outcome):
         pass
@@ -237,11 +237,11 @@ def test_a_ray_actor_that_is_killed_takes_nothing_with_it(cluster):
     engine = Rays(cluster, partial(made_again, config), len(problem.holdings.agents), actors=2)
     notes = []
     more = {"engine": engine, "note": lambda event, **about: notes.append(event), "patience": Patience(60.0, 5, 0.1)}
-    found = states(config, problem, 2, **more)
+    killed = states(config, problem, 2, **more)
     for actor in engine._actors:
         cluster.kill(actor, no_restart=False)
-    found += states(config, problem, 4, state=found[-1], **more)
-    assert torch.equal(found[-1].particles, states(config, problem, 6)[-1].particles)
+    killed += states(config, problem, 4, state=killed[-1], **more)
+    assert torch.equal(killed[-1].particles, states(config, problem, 6)[-1].particles)
 
 
 def test_what_an_actor_raises_ends_the_run(cluster):
@@ -388,16 +388,16 @@ class BadNetwork(Homes):
             return [Failure(order.agent, order.round, "lost on the way")]
         if kind == "error":
             return [Failure(order.agent, order.round, "the agent's process has died")]
-        found = self.visit(order)
+        answer = self.visit(order)
         late, self.late = self.late, []
         if kind == "answer lost":
             return [*late, Failure(order.agent, order.round, "its answer was lost")]
         if kind == "late":
-            self.late = [found]
+            self.late = [answer]
             return [*late, Failure(order.agent, order.round, "too late")]
-        if kind == "garbage" and isinstance(found, Answer):
-            found = replace(found, frame=self.chance.randbytes(len(found.frame) + self.chance.randrange(-3, 40)))
-        return [*late, found, found] if kind == "twice" else [*late, found]
+        if kind == "garbage" and isinstance(answer, Answer):
+            answer = replace(answer, frame=self.chance.randbytes(len(answer.frame) + self.chance.randrange(-3, 40)))
+        return [*late, answer, answer] if kind == "twice" else [*late, answer]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -437,7 +437,7 @@ def test_the_rounds_go_on_without_an_agent_that_is_gone(tmp_path):
     engine = Homes(problem, tmp_path, config)
     engine.here = {0, 2, 3}
     notes = []
-    found = states(
+    without = states(
         config,
         problem,
         4,
@@ -447,9 +447,9 @@ def test_the_rounds_go_on_without_an_agent_that_is_gone(tmp_path):
     )
     assert notes.count(("waiting", 1)) == 1  # once, with patience; after that nobody waits for it
     assert notes.count(("missed", 1)) == 3
-    assert {upload.agent for state in found for upload in state.uploads} == {0, 2, 3}
+    assert {upload.agent for state in without for upload in state.uploads} == {0, 2, 3}
     engine.here = {0, 1, 2, 3}
-    later = states(config, problem, 4, engine, found[-1])
+    later = states(config, problem, 4, engine, without[-1])
     assert any(upload.agent == 1 for state in later for upload in state.uploads)
 
 
@@ -472,9 +472,9 @@ def test_a_silent_agent_that_is_there_costs_little_after_the_first_time(tmp_path
     for _ in range(3):
         absent = {1} if waits else set()
         began = time.monotonic()
-        found = states(config, problem, 1, engine, patience=Patience(3.0, 0, 0.1, 0.0), absent=absent)
+        after = states(config, problem, 1, engine, patience=Patience(3.0, 0, 0.1, 0.0), absent=absent)
         waits.append(time.monotonic() - began)
-    assert len(found[0].uploads) == 2
+    assert len(after[0].uploads) == 2
     assert waits[1] < 0.5 * waits[0]
 
 
@@ -484,9 +484,9 @@ def test_a_frame_that_would_ruin_the_particles_is_refused(tmp_path):
     engine = Homes(problem, tmp_path, config)
     huge = np.full((3, 650), 3.4e38, np.float32).tobytes()
     engine.deliver = lambda order: [replace(engine.visit(order), frame=huge if order.round == 0 else b"x")]
-    found = states(config, problem, 2, engine)
-    assert [state.uploads[0].refused for state in found] == [True, True]
-    assert torch.equal(found[-1].particles, start(problem.task, config.method, 0).particles)
+    after = states(config, problem, 2, engine)
+    assert [state.uploads[0].refused for state in after] == [True, True]
+    assert torch.equal(after[-1].particles, start(problem.task, config.method, 0).particles)
 
 
 def test_an_agent_that_fails_is_asked_again(tmp_path):
@@ -502,8 +502,8 @@ def test_an_agent_that_fails_is_asked_again(tmp_path):
         return [failing.visit(order)]
 
     failing.deliver = deliver
-    found = states(config, problem, 4, failing, patience=Patience(20.0, 2, 0.0))
-    assert torch.equal(found[-1].particles, states(config, problem, 4)[-1].particles)
+    after = states(config, problem, 4, failing, patience=Patience(20.0, 2, 0.0))
+    assert torch.equal(after[-1].particles, states(config, problem, 4)[-1].particles)
     assert len(asked) == 3 * 12
 
 
@@ -513,17 +513,17 @@ class Stranger(Homes):
     old = ()
 
     def collect(self, seconds):
-        found = super().collect(seconds)
-        before, self.old = self.old, found or self.old
-        return [*before, *(replace(one, agent=99) for one in found), *found]
+        came = super().collect(seconds)
+        before, self.old = self.old, came or self.old
+        return [*before, *(replace(one, agent=99) for one in came), *came]
 
 
 def test_answers_of_other_rounds_and_agents_are_ignored(tmp_path):
     config = make_config(overrides=[*BASE, *SETTINGS["linear"]])
     problem = build_problem(config)
     config = config.model_copy(update={"schedule": config.schedule.model_copy(update={"agents_per_round": 4})})
-    found = states(config, problem, 4, Stranger(problem, tmp_path, config))
-    assert torch.equal(found[-1].particles, states(config, problem, 4)[-1].particles)
+    after = states(config, problem, 4, Stranger(problem, tmp_path, config))
+    assert torch.equal(after[-1].particles, states(config, problem, 4)[-1].particles)
 
 
 def order_of(config, problem, round=0):
@@ -552,11 +552,11 @@ def test_an_agent_that_has_lost_its_memory_does_not_count_its_data_again(name, r
     config = make_config(overrides=[*BASE, *SETTINGS[name], "schedule.order=round-robin"])
     problem = build_problem(config)
     engine = Homes(problem, tmp_path, config)
-    found = states(config, problem, 5, engine)
+    before = states(config, problem, 5, engine)
     shutil.rmtree(tmp_path / "agent-1")
     notes = []
     more = {"note": lambda event, **about: notes.append((event, about)), "patience": IMPATIENT}
-    states(config, problem, 4, engine, found[-1], **more)
+    states(config, problem, 4, engine, before[-1], **more)
     missed = [about["reason"] for event, about in notes if event == "missed"]
     assert bool(missed) == refuses
     assert all("has lost what it knew of this model" in reason and str(tmp_path) not in reason for reason in missed)
@@ -577,8 +577,8 @@ def test_an_agent_that_answers_late_is_waited_for_again(tmp_path):
 
     def collect(seconds):
         time.sleep(min(seconds, 0.01))
-        found = Homes.collect(engine, seconds)
-        return [*late, *found] if found and found[0].agent == 2 else found
+        came = Homes.collect(engine, seconds)
+        return [*late, *came] if came and came[0].agent == 2 else came
 
     engine.deliver, engine.collect = deliver, collect
     absent, notes = set(), []

@@ -38,8 +38,8 @@ def split(folder, *more):
 
 
 def test_one_file_an_agent_trains_as_the_partition_it_came_from(tmp_path):
-    found = split(tmp_path / "data")
-    assert found["agents"] == [479, 479, 479]
+    parts = split(tmp_path / "data")
+    assert parts["agents"] == [479, 479, 479]
     config = make_config(overrides=DIGITS)
     other = make_config(overrides=[*DIGITS, "data.name=folder", f"data.path={tmp_path / 'data'}"])
     assert torch.equal(fit_config(config).particles, fit_config(other).particles)
@@ -71,7 +71,7 @@ def test_a_folder_that_is_none(more, said):
 
 
 def test_the_app_is_thin_and_has_the_settings(tmp_path):
-    found = fedstein(
+    done = fedstein(
         *(
             "flower",
             "init",
@@ -84,7 +84,7 @@ def test_the_app_is_thin_and_has_the_settings(tmp_path):
             "data.name=digits",
         )
     )
-    assert found.exit_code == 0, found.output
+    assert done.exit_code == 0, done.output
     table = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     assert table["project"]["dependencies"] == []
     settings = table["tool"]["flwr"]["app"]["config"]
@@ -104,8 +104,8 @@ def test_names_that_would_break_the_app_are_refused(tmp_path, name):
 
 
 def test_keys_are_nobody_elses_and_never_overwritten(tmp_path):
-    found = json.loads(fedstein("flower", "keys", tmp_path / "keys", "--agents", "north,south", "--json").stdout)
-    names = sorted(path.rpartition("/")[2] for path in found["files"])
+    keys = json.loads(fedstein("flower", "keys", tmp_path / "keys", "--agents", "north,south", "--json").stdout)
+    names = sorted(path.rpartition("/")[2] for path in keys["files"])
     assert names == ["ca.crt", "north", "north.pub", "server.crt", "server.key", "south", "south.pub"]
     for name in ("north", "south", "server.key"):
         assert stat.S_IMODE((tmp_path / "keys" / name).stat().st_mode) == 0o600
@@ -127,14 +127,14 @@ def test_what_was_deleted_in_a_database_is_gone_from_its_file(tmp_path, wal, mon
         link.executemany("INSERT INTO objects (content) VALUES (?)", [(secret,), (b"of the others",), (secret,)])
         link.execute("DELETE FROM objects WHERE id != 2")
 
-        def found():
+        def is_there():
             return any(secret[:200] in file.read_bytes() for file in tmp_path.glob("link.db*"))
 
-        assert found()
+        assert is_there()
         with pytest.warns(UserWarning, match="still holds 1 messages"):
             purged = fedstein("flower", "purge", path, "--json")
         assert json.loads(purged.stdout)["freed_bytes"] > 0
-        assert not found()
+        assert not is_there()
         assert link.execute("SELECT content FROM objects").fetchall() == [(b"of the others",)]
         link.execute("DELETE FROM objects")
     assert fedstein("flower", "purge", path).exit_code == 0  # again is no harm

@@ -83,7 +83,7 @@ def rounds_done(run):
 
 def children(process, what):
     """The processes of a node, by what they are."""
-    found = []
+    processes = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
@@ -91,8 +91,8 @@ def children(process, what):
         except (OSError, ValueError):
             continue
         if parent == process and what in line:
-            found.append(int(place.name))
-    return found
+            processes.append(int(place.name))
+    return processes
 
 
 def test_a_server_killed_in_the_middle_goes_on_to_the_same_particles(here):
@@ -129,8 +129,8 @@ def test_the_federation_forgets_an_agent_that_deletes_what_it_knew(here):
     )
     assert refused.returncode == 2
     assert "must name the app of the federation" in refused.stderr
-    found = json.loads(here.fedstein("forget", run, *more, "--agents", "south", "--out", "first-after", *place))
-    assert found["confirmed"] == [1]
+    erased = json.loads(here.fedstein("forget", run, *more, "--agents", "south", "--out", "first-after", *place))
+    assert erased["confirmed"] == [1]
     assert load_particles(here.folder / "first-after").equal(load_particles(here.folder / "first-one-after"))
     left = {file.name for file in (here.folder / "state" / "south").rglob("*") if file.is_file()}
     assert left == {"home.json", "lock", "executor.secret"}
@@ -230,15 +230,15 @@ def test_a_node_killed_during_its_erasure(here):
     more = ("--agents", "2", "--method", "take-back", "--by", "agent", "--rounds", "3", "--repair", "2", "--json")
     after = here.folder / "gone-after"
     place = ("--out", "gone-after", "--flower", "gone", "--superlink", "trial")
-    found = []
-    going = threading.Thread(target=lambda: found.append(here.fedstein("forget", run, *more, *place, check=False)))
+    said = []
+    going = threading.Thread(target=lambda: said.append(here.fedstein("forget", run, *more, *place, check=False)))
     going.start()
     wait_until(lambda: rounds_done(after) >= 5)
     for what in ("flower-supernode", "fedstein.deploy.flower.executor"):
         for process in children(here.processes["west"].pid, what):
             os.kill(process, signal.SIGKILL)
     going.join()
-    assert json.loads(found[0])["confirmed"] == [2]
+    assert json.loads(said[0])["confirmed"] == [2]
     one = local(here, "gone-one", 4)
     here.fedstein("forget", one, *more, "--out", "gone-one-after")
     assert load_particles(after).equal(load_particles(here.folder / "gone-one-after"))

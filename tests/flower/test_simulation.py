@@ -155,16 +155,16 @@ def test_an_agent_that_is_gone_when_it_should_forget_is_told_and_can_forget_late
         (here.folder / "gone" / "pyproject.toml").read_text().replace("retries = 3", "retries = 0")
     )
     more = ("--method", "take-back", "--repair", "2", "--flower", "gone", "--superlink", "trial", "--json")
-    found = json.loads(
+    erased = json.loads(
         here.fedstein("forget", run, "--agents", "1,2", "--rounds", "4", *more, "--out", "half", check=False)
     )
-    assert (found["unforgotten"], found["confirmed"]) == ([1], [2])
+    assert (erased["unforgotten"], erased["confirmed"]) == ([1], [2])
     assert list((here.folder / "gone-run-agents" / "agent-1").rglob("memory-*"))  # it will need it
 
     (here.folder / "gone" / "plan.json").write_text(json.dumps({"once": str(here.folder / "gone-once")}))
     half = here.folder / "half"
-    found = json.loads(here.fedstein("forget", half, "--agents", "1", "--rounds", "2", *more, "--out", "whole"))
-    assert (found["unforgotten"], found["confirmed"]) == ([], [1])
+    erased = json.loads(here.fedstein("forget", half, "--agents", "1", "--rounds", "2", *more, "--out", "whole"))
+    assert (erased["unforgotten"], erased["confirmed"]) == ([], [1])
     assert not list((here.folder / "gone-run-agents" / "agent-1").rglob("memory-*"))
 
 

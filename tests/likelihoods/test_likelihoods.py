@@ -252,9 +252,9 @@ def test_numbers_that_are_none_are_refused(y, words):
 
 
 def test_numbers_that_are_some():
-    found = Gaussian().check(torch.arange(4), "y", 1)
-    assert found.dtype == torch.float32
-    assert found.shape == (4, 1)
+    checked = Gaussian().check(torch.arange(4), "y", 1)
+    assert checked.dtype == torch.float32
+    assert checked.shape == (4, 1)
     assert Gaussian().check(torch.zeros(4, dtype=torch.float64), "y", 1).dtype == torch.float32
     assert Gaussian().check(torch.zeros(0), "y", 1).shape == (0, 1)
 

@@ -97,14 +97,14 @@ def test_levels_that_are_none_are_refused(level):
 
 def test_crps_against_numerical_integration():
     mixture, y = gaussians(n=4)
-    found = mixture.crps(y)
+    crps = mixture.crps(y)
     for i in range(4):
         for t in range(2):
             each = stats.norm(mixture.means[i, :, t].numpy(), mixture.stds[i, :, t].numpy())
             true = float(y[i, t])
             below = integrate.quad(lambda x, each=each: each.cdf(x).mean() ** 2, -30, true, limit=500)[0]
             above = integrate.quad(lambda x, each=each: (1 - each.cdf(x).mean()) ** 2, true, 30, limit=500)[0]
-            assert float(found[i, t]) == pytest.approx(below + above, rel=1e-6)
+            assert float(crps[i, t]) == pytest.approx(below + above, rel=1e-6)
 
 
 def test_crps_against_draws(generator):
@@ -234,9 +234,9 @@ def test_a_mixture_of_poissons_against_scipy():
 @pytest.mark.parametrize("level", [0.025, 0.5, 0.95])
 def test_quantiles_of_counts(center, level):
     mixture, _ = poissons(n=20, center=center)
-    found = mixture.quantile(level)
-    assert (mixture.cdf(found) >= level).all()
-    assert (mixture.cdf(found - 1) < level).all()
+    quantile = mixture.quantile(level)
+    assert (mixture.cdf(quantile) >= level).all()
+    assert (mixture.cdf(quantile - 1) < level).all()
     alone = PoissonMixture(mixture.log_rates[:, :1])
     np.testing.assert_array_equal(alone.quantile(level), stats.poisson(alone.rates[:, 0].numpy()).ppf(level))
 
@@ -250,9 +250,9 @@ def test_crps_of_counts_is_the_sum(center):
     expected = ((f - (k >= y.numpy()[..., None])) ** 2).sum(-1)
     many = mixture.rates.amax(1) > 900  # more than 1,024 counts above the target: in groups
     assert int(many.sum()) == (center == 4.0)
-    found = mixture.crps(y)
-    np.testing.assert_allclose(found[~many], expected[~many.numpy()], rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(found[many], expected[many.numpy()], rtol=1e-3)
+    crps = mixture.crps(y)
+    np.testing.assert_allclose(crps[~many], expected[~many.numpy()], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(crps[many], expected[many.numpy()], rtol=1e-3)
 
 
 def test_crps_of_counts_far_below_what_is_expected():
@@ -301,9 +301,9 @@ def test_deviance_against_scikit_learn():
 def test_log_poisson_keeps_its_digits(y, times):
     """In float32: y log(rate) - rate - log(y!) as it stands would be off by whole numbers at a million."""
     rate = max(y, 1) * times
-    found = log_poisson(torch.tensor(math.log(rate), dtype=torch.float32), torch.tensor(float(y)))
+    ours = log_poisson(torch.tensor(math.log(rate), dtype=torch.float32), torch.tensor(float(y)))
     rounded = float(torch.tensor(math.log(rate), dtype=torch.float32).double().exp())
-    assert float(found) == pytest.approx(stats.poisson(rounded).logpmf(y), rel=1e-3, abs=0.05)
+    assert float(ours) == pytest.approx(stats.poisson(rounded).logpmf(y), rel=1e-3, abs=0.05)
     exact = log_poisson(torch.tensor(math.log(rate), dtype=torch.float64), torch.tensor(float(y)).double())
     assert float(exact) == pytest.approx(stats.poisson(rate).logpmf(y), rel=1e-6, abs=1e-5)
 

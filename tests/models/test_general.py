@@ -138,13 +138,13 @@ def autograd(made, particles, x, y):
         trained = [p for p in network.parameters() if p.requires_grad]
         nn.utils.vector_to_parameters(particle.clone(), trained)
         nn.functional.cross_entropy(single_output(network(x.clone())), y).backward()
-        found = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in trained]
-        rows.append(torch.cat([piece.flatten() for piece in found]))
+        pieces = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in trained]
+        rows.append(torch.cat([piece.flatten() for piece in pieces]))
     return torch.stack(rows)
 
 
-def off(found, expected):
-    return float((found - expected).norm() / expected.norm())
+def off(ours, expected):
+    return float((ours - expected).norm() / expected.norm())
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -245,8 +245,8 @@ def test_loop_is_vmap_for_any_particles_and_batch(count, size, scale, seed):
     x, y = batch(IMAGES, size, generator)
     loop, both = TorchModule(made, way="loop"), TorchModule(made, way="vmap")
     particles = both.draw(count, generator)
-    found, expected = (model.loss_gradient(particles, x, y, scale) for model in (loop, both))
-    assert (found - expected).norm() <= 1e-5 * expected.norm()
+    ours, expected = (model.loss_gradient(particles, x, y, scale) for model in (loop, both))
+    assert (ours - expected).norm() <= 1e-5 * expected.norm()
 
 
 @pytest.mark.parametrize("way", ["vmap", "loop"])
@@ -298,9 +298,9 @@ def test_bf16_is_close(name, way, generator, monkeypatch):
     model = particle_model(made, precision="bf16", way=way)
     assert isinstance(model, TorchModule)
     particles = model.draw(3, generator)
-    found, expected = model.loss_gradient(particles, x, y), autograd(made, particles, x, y)
-    assert found.dtype == log_probabilities(model, particles, x).dtype == torch.float32
-    assert 1e-6 < off(found, expected) < 0.1
+    ours, expected = model.loss_gradient(particles, x, y), autograd(made, particles, x, y)
+    assert ours.dtype == log_probabilities(model, particles, x).dtype == torch.float32
+    assert 1e-6 < off(ours, expected) < 0.1
 
 
 def test_bf16_without_units_stays_float32_and_says_so(generator, monkeypatch):

@@ -83,9 +83,9 @@ def test_a_head_is_split_off(name, generator):
     before = copy.deepcopy(module.state_dict())
     x = torch.randn(600, *shape, generator=generator)  # more than a chunk
     kept = x.clone()
-    found = split_head(module, x[:5])
-    assert found is not None
-    head, prepare = found
+    split = split_head(module, x[:5])
+    assert split is not None
+    head, prepare = split
     inputs = prepare(x)
     assert not inputs.requires_grad
     assert len(inputs) == 600
@@ -108,16 +108,16 @@ def test_a_head_is_split_off(name, generator):
 
 
 def test_a_linear_head_takes_the_fast_path(generator):
-    found = split_head(mlp(), torch.randn(4, 6, generator=generator))
-    assert found is not None
-    assert isinstance(particle_model(found[0], example=found[1](torch.randn(2, 6, generator=generator))), DenseStack)
+    split = split_head(mlp(), torch.randn(4, 6, generator=generator))
+    assert split is not None
+    assert isinstance(particle_model(split[0], example=split[1](torch.randn(2, 6, generator=generator))), DenseStack)
 
 
 def test_the_frozen_part_goes_to_another_process(generator):
     x = torch.randn(4, 6, generator=generator)
-    found = split_head(mlp(), x)
-    assert found is not None
-    assert torch.equal(pickle.loads(pickle.dumps(found[1]))(x), found[1](x))
+    split = split_head(mlp(), x)
+    assert split is not None
+    assert torch.equal(pickle.loads(pickle.dumps(split[1]))(x), split[1](x))
 
 
 def tied_ends():

@@ -74,8 +74,8 @@ _ROWS = (
     ("mce", "MCE", "the worst of those {ece_bins} bins of equal width"),
     ("brier", "Brier", "0 to 2; lower is better"),
     ("confidence", "mean confidence", "equals accuracy when calibrated"),
-    ("aleatoric", "aleatoric", "mean; nats, or a variance of numbers"),
-    ("epistemic", "epistemic", "mean: how much the particles disagree"),
+    ("aleatoric", "aleatoric", "{unit}, mean"),
+    ("epistemic", "epistemic", "{unit}, mean: how much the particles disagree"),
     ("ood_auroc_epistemic", "OOD AUROC, epistemic", "0.5 is chance"),
     ("ood_auroc_entropy", "OOD AUROC, entropy", "0.5 is chance"),
     ("forgotten_accuracy", "forgotten agents' data", "accuracy on it"),
@@ -142,9 +142,10 @@ def print_metrics(metrics: dict[str, Any], title: str) -> None:
     from rich.text import Text
 
     table = Table(title=Text(title), title_justify="left", show_header=False)
+    unit = "variance" if metrics.get("rmse") is not None else "nats"
     for key, name, note in _ROWS:
         if metrics.get(key) is not None:
-            table.add_row(name, f"{metrics[key]:.4f}", note.format(**metrics))
+            table.add_row(name, f"{metrics[key]:.4f}", note.format(**metrics, unit=unit))
     if classes := metrics.get("class_accuracy"):
         text = " ".join("-" if value is None else f"{value:.2f}" for value in classes)
         table.add_row("by class", "", text)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedstein.by_name import NAME
 from fedstein.checked import Checked
@@ -35,6 +35,7 @@ from fedstein.models.named import (
     on_cpu,
     unlike_listing,
 )
+from fedstein.models.refusals import takes_tokens
 from fedstein.models.task import Init, Task
 from fedstein.models.ways import Way
 
@@ -183,6 +184,11 @@ def network(
     return Network(last, partial(_features, whole, features), frozen, size=whole.dim)
 
 
+def _as_ids(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Token ids come from files as numbers like all others, exact below 2^24; the module wants whole ones."""
+    return tuple(one.long() if isinstance(one, Tensor) else one for one in args)
+
+
 def _features(whole: DenseStack, features: Tensor, x: Tensor) -> Tensor:
     """What is frozen, done on the device; from the CPU to the CPU."""
     return whole.features(features.to(whole.device), x.to(whole.device)).cpu()
@@ -225,6 +231,9 @@ def _by_name(
         kept |= {name: value.detach().clone() for name, value in module.named_parameters() if value.requires_grad}
     # The same on every machine, whatever data it has: which path is taken decides the last bits.
     example = torch.randn(2, *inputs, generator=torch.Generator().manual_seed(0))
+    if takes_tokens(module, torch.zeros(2, *inputs)):
+        module.register_forward_pre_hook(_as_ids)
+        example = torch.zeros(2, *inputs)
     split = split_head(module, example) if len(learnt) < len(list(module.parameters())) else None
     head, prepare = (module, None) if split is None else split
     seen = example if prepare is None else prepare(example)

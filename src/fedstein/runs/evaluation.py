@@ -76,7 +76,8 @@ def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x") ->
             "Cannot predict: this run has a loss of its own, which says nothing of probabilities. "
             "Train with a likelihood."
         )
-    inputs = as_inputs(x, what, problem.inputs.shape)
+    ids = any(data.x.dtype == torch.int64 for data in problem.holdings.agents)  # then x names something as well
+    inputs = as_inputs(x, what, problem.inputs.shape, tokens=ids)
     return predict(problem.task.model, particles, problem.inputs.ready(inputs))
 
 

@@ -33,6 +33,7 @@ from fedstein.runs.onlooker import Onlooker
 from fedstein.runs.problem import MADE_IN_PYTHON, Problem, build_problem, crew_of
 from fedstein.runs.recorder import Recorder
 from fedstein.runs.training import Trained, fit
+from fedstein.runs.trying import try_network
 from fedstein.settings import Config, flat, to_table
 from fedstein.store.allowed import allow_module
 from fedstein.store.lineage import Erasure, Lineage, load_lineage
@@ -120,7 +121,11 @@ def train(
 
 
 def written_down(config: Config, problem: Problem) -> Config:
-    """The settings with what was only known when data and network were there, so that they stay what they are."""
+    """The settings with what was only known when data and network were there, so that they stay what they are.
+
+    A network by name is tried before: this is the last that happens before there is a run folder.
+    """
+    try_network(problem)
     network, model = problem.network, problem.task.model
     known: dict[str, Any] = {}
     if network is not None and network.parameters is not None:

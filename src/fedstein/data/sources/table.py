@@ -229,7 +229,7 @@ def _schema(data: DataConfig, tables: Sequence[Table], test: Table | None) -> Sc
         raise UserError(f"The 'data.features' must not have the target or the agent column. Got '{both[0]}'.")
     if not features:
         raise UserError(f"{first.where} must have a column beside the target{' and the agent' * bool(apart)}.")
-    levels = {name: found for name in features if (found := _levels(data, tables, name))}
+    levels = {name: texts for name in features if (texts := _levels(data, tables, name))}
     for key, named in (("center", data.center), ("scale", data.scale), ("levels", data.levels)):
         if wrong := [name for name in named if name not in features or (name in levels) != (key == "levels")]:
             raise UserError(
@@ -270,14 +270,14 @@ def _levels(data: DataConfig, tables: Sequence[Table], name: str) -> tuple[str, 
         return data.levels[name]
     if all(table[name].numbers() is not None for table in tables):
         return ()
-    found = sorted({text for table in tables for text in table[name].texts()})
-    if len(found) > MOST_LEVELS:
+    levels = sorted({text for table in tables for text in table[name].texts()})
+    if len(levels) > MOST_LEVELS:
         odd = next(text for table in tables for text in table[name].texts() if not _is_number(text))
         raise UserError(
-            f"{tables[0].where}: the column '{name}' is text ('{odd[:40]}' is no number) with {len(found):,} different "
-            f"ones, more than {MOST_LEVELS}. Clean it, or leave it out with 'data.features'."
+            f"{tables[0].where}: the column '{name}' is text ('{odd[:40]}' is no number) with {len(levels):,} "
+            f"different ones, more than {MOST_LEVELS}. Clean it, or leave it out with 'data.features'."
         )
-    return tuple(found)
+    return tuple(levels)
 
 
 def _is_number(text: str) -> bool:
@@ -295,11 +295,11 @@ def _labels(data: DataConfig, tables: Sequence[Table]) -> tuple[str, ...]:
         return data.class_names if not plain or all(named >= set(column.texts()) for column in columns) else ()
     if plain:
         return ()
-    found = sorted({text for column in columns for text in column.texts()})
-    if len(found) < 2 or len(found) > 10_000:
+    classes = sorted({text for column in columns for text in column.texts()})
+    if len(classes) < 2 or len(classes) > 10_000:
         raise UserError(f"{tables[0].where}: the target '{data.target[0]}' is text and must have 2 to 10,000 classes. "
-                        f"Got {len(found):,}.")  # fmt: skip
-    return tuple(found)
+                        f"Got {len(classes):,}.")  # fmt: skip
+    return tuple(classes)
 
 
 def _classes(data: DataConfig, tables: Sequence[Table]) -> int:
