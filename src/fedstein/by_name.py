@@ -28,8 +28,16 @@ class Origin:
     """Where the code of a module by name comes from."""
 
     package: str
-    version: str | None  # of the distribution that brings it; None for a file of one's own
     file: str | None
+
+    @property
+    def version(self) -> str | None:
+        """Of the distribution that brings it; None for a file of one's own.
+
+        It is looked for when it is wanted: that goes through the metadata of all that is installed.
+        """
+        brought_by = packages_distributions().get(self.package)
+        return version(brought_by[0]) if brought_by else None
 
     @property
     def sha256(self) -> str | None:
@@ -47,9 +55,7 @@ def origin(name: str) -> Origin:
         spec = find_spec(package)
     except (ImportError, ValueError):
         spec = None
-    brought_by = packages_distributions().get(package)
-    file = None if spec is None else spec.origin
-    return Origin(package, version(brought_by[0]) if brought_by else None, file)
+    return Origin(package, None if spec is None else spec.origin)
 
 
 def imported(name: str, key: str) -> Callable[..., Any]:

@@ -69,12 +69,20 @@ def device_here(name: str) -> torch.device:
     raise UserError(f"The 'device' must be one that is here: {', '.join(devices_here())}. Got {name!r}: {why}.")
 
 
-def device_or_cpu(name: str) -> torch.device:
-    """The device of that name, or the CPU with a warning where there is none: for looking at what was learnt."""
+def device_or_cpu(name: str, say: bool = True) -> torch.device:
+    """The device of that name, or the CPU where there is none: for looking at what was learnt.
+
+    Args:
+        name: of a run's settings.
+        say: with a warning.
+    """
     try:
         return device_here(name)
     except UserError as error:
-        warnings.warn(f"{error} Computed on the CPU instead: numbers may differ in their last digits.", stacklevel=3)
+        if say:
+            warnings.warn(
+                f"{error} Computed on the CPU instead: numbers may differ in their last digits.", stacklevel=3
+            )
         return CPU
 
 

@@ -248,6 +248,16 @@ def test_a_share_of_everybodys_groups_is_for_validation(name):
 
 
 @needs_watch
+def test_at_most_so_many_of_everybodys_own():
+    whole, some = (who_has_what(DataConfig(name="watch", examples=most), 0) for most in (None, 150))
+    assert [len(agent) for agent in some.agents] == [150, 150, 102, 106, 150, 150, 150, 150, 150, 150]
+    assert torch.equal(some.test.x, whole.test.x)
+    theirs = {tuple(row) for row in whole.agents[0].x[:, 0, :9].tolist()}
+    assert {tuple(row) for row in some.agents[0].x[:, 0, :9].tolist()} < theirs
+    assert torch.equal(who_has_what(DataConfig(name="watch", examples=150), 7).agents[0].x, some.agents[0].x)
+
+
+@needs_watch
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -21,12 +21,12 @@ from torch.utils import backend_registration
 aten = torch.ops.aten
 CROSSES = {aten.copy_.default, aten._to_copy.default, aten._copy_from.default}
 KEEPS = []  # registrations live as long as their library
+DONE = Counter()  # operations, by name
 
 
 class Module(getattr(backend_registration, "_DummyBackendModule", object)):
     """What stands where `torch.cuda` does."""
 
-    done = Counter()  # noqa: RUF012  (operations, by name)
     bf16 = True
 
     def get_amp_supported_dtype(self):
@@ -45,9 +45,11 @@ class Module(getattr(backend_registration, "_DummyBackendModule", object)):
 class Twin(Tensor):
     """A tensor on the stand-in."""
 
+    doubles = False
+
     @staticmethod
     def __new__(cls, inside):
-        if inside.dtype in (torch.float64, torch.complex128):
+        if inside.dtype == torch.float64 and not cls.doubles:
             raise TypeError("twin has no float64")
         place = {"strides": inside.stride(), "storage_offset": inside.storage_offset(), "device": "twin:0"}
         made = Tensor._make_wrapper_subclass(cls, inside.shape, dtype=inside.dtype, **place)
@@ -56,6 +58,9 @@ class Twin(Tensor):
 
     def __repr__(self):
         return f"Twin({self.inside})"
+
+    def tolist(self):
+        return self.inside.tolist()
 
     def __deepcopy__(self, memo):
         made = Twin(self.inside.detach().clone()).requires_grad_(self.requires_grad)
@@ -95,9 +100,9 @@ def run(operation, args, kwargs):
     inside = tree.tree_map(lambda value: value.inside if isinstance(value, Twin) else value, (args, kwargs))
     with torch._C._DisableTorchDispatch():
         came = operation(*inside[0], **inside[1])
-    Module.done[str(operation)] += 1
+    DONE[str(operation)] += 1
     if operation in CROSSES and here and strange:
-        Module.done["came"] += 1
+        DONE["came"] += 1
     outside = {id(value.inside): value for value in twins}  # what is changed in place comes back as itself
 
     def back(value):
@@ -121,7 +126,7 @@ def empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memory
 def copy_from(value, to, non_blocking=False):
     inside = [one.inside if isinstance(one, Twin) else one for one in (value, to)]
     inside[1].copy_(inside[0])
-    Module.done["came"] += not isinstance(value, Twin)
+    DONE["came"] += not isinstance(value, Twin)
     return to
 
 
@@ -182,5 +187,11 @@ def stand_in(known_twin):
 @pytest.fixture
 def work():
     """Which operations the stand-in has done since the test began, by name; `came`: tensors from the CPU."""
-    Module.done.clear()
-    return lambda: Module.done
+    DONE.clear()
+    return lambda: DONE
+
+
+@pytest.fixture
+def doubles(monkeypatch):
+    """The stand-in has float64, as CUDA has."""
+    monkeypatch.setattr(Twin, "doubles", True)

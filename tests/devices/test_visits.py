@@ -123,6 +123,17 @@ def test_visits_with_every_likelihood(device, name, likelihood, path):
     assert_same(device, here, there)
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_alone(device, name):
+    particles = torch.randn(4, 3, generator=stream(0, "particles"))
+    for one, other in zip(*(KERNELS[name](None, 0.5)(particles.to(place)) for place in (CPU, device)), strict=True):
+        if isinstance(one, float):
+            assert other == pytest.approx(one, rel=1e-5)
+        else:
+            assert other.device == device
+            torch.testing.assert_close(other.cpu(), one)
+
+
 def test_a_uniform_prior(device):
     data, prior = examples(Categorical()), UniformPrior(-2.0, 2.0)
     method = DSVGD(factor="kde", distil_steps=2, **SMALL)

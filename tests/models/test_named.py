@@ -14,6 +14,7 @@ from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical
 from fedstein.models import ModelConfig, PriorConfig, fingerprint, network
 from fedstein.models.named import frozen_values, listing, make_module, unlike_listing
+from fedstein.store.allowed import is_allowed
 
 NETS = """
 import torch
@@ -213,6 +214,15 @@ def test_the_built_in_network_has_no_values_of_its_own():
 def test_a_name_that_is_none_is_refused(name):
     with pytest.raises(UserError, match="module"):
         ModelConfig(module=name)
+
+
+def test_a_look_at_where_code_comes_from_is_cheap(nets, monkeypatch):
+    """Every look at a run asks; only the record of a new run needs the version, from the metadata of all packages."""
+    monkeypatch.setattr(
+        "fedstein.by_name.packages_distributions", lambda: pytest.fail("all packages were gone through")
+    )
+    assert origin(f"{nets}:make_mlp").file.endswith("stranger_nets.py")
+    assert not is_allowed(f"{nets}:make_mlp")
 
 
 def test_where_code_comes_from_is_found_without_running_it(nets):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+
+from fedstein.data.sources.fetch import cache_folder
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 CONFIG = """
@@ -82,3 +86,32 @@ def test_a_study_that_was_stopped_goes_on(whole_way, study, tmp_path, monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     assert len(whole_way.main(asked)["seeds"]) == 1
     assert (tmp_path / "runs" / "seed-0" / "trained.json").stat().st_mtime_ns == trained
+
+
+TINY = ["rounds=11", "method.particles=2", "method.local_steps=2", "evaluation.every=11", "data.examples=50"]
+
+
+@pytest.mark.parametrize(
+    ("study", "file", "forget", "headline"),
+    [("watch", "watch_dataset.npy", "3", "accuracy"), ("flights", "flights.csv", "8", "RMSE")],
+)
+def test_a_tiny_version_of_each_study(tmp_path, study, file, forget, headline):
+    if not (cache_folder() / study / file).is_file():
+        pytest.skip(f"run: fedstein data get {study}")
+    command = [sys.executable, EXPERIMENTS / "whole_way.py", EXPERIMENTS / study / "config.toml", "--forget", forget]
+    tiny = [argument for setting in TINY for argument in ("--set", setting)]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "runs", *tiny],
+        env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"| {headline} | " in done.stdout
+    assert "The audit says " in done.stdout
+    record = json.loads((tmp_path / "runs" / "numbers.json").read_text())["seeds"][0]
+    assert record["forgot"]["agents"] == [int(forget)]
+    assert record["trained"]["largest_upload_bits"] <= record["trained"]["budget_bits"]
+    before = record["audit"]["metrics"]["before"]
+    assert before["forgotten"].keys() == before["test"].keys()

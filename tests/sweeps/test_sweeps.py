@@ -14,11 +14,14 @@ import time
 
 import pytest
 
+from fedstein.api import train_config
 from fedstein.errors import UserError
-from fedstein.runs.folder import load_particles
+from fedstein.runs.folder import load_particles, load_run_config
+from fedstein.settings import make_config
 from fedstein.store import in_use, read_metrics, take_lock
 from fedstein.sweeps import Stopped, result_of, run_sweep
 from fedstein.sweeps.on_ray import run_jobs_on_ray
+from fedstein.sweeps.steps import Step
 
 SMALL = {"rounds": 3, "data": {"name": "digits", "agents": 3}, "model": {"hidden": []}, "method": {"local_steps": 2}}
 DIVERGING = {"step": "gradient", "step_size": 1e30}
@@ -184,6 +187,21 @@ def test_a_sweep_from_python_has_typed_rows(tmp_path):
     assert float(lines[0]["accuracy"]) == good.metrics["accuracy"]
     assert lines[1]["method.step_size"] == "1e+30"
     assert sweep.table()["runs"][1]["error"] == bad.reason
+
+
+def test_what_a_run_has_written_down_since_is_no_other_setting(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    lines = ["from torch import nn", "def make():", "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))"]
+    write(tmp_path / "nets_of_a_sweep.py", "\n".join(lines))
+    planned = make_config({**SMALL, "rounds": 1, "model": {"module": "nets_of_a_sweep:make"}})
+    train_config(planned, tmp_path / "run", progress=False)
+    written = load_run_config(tmp_path / "run")
+    assert written.model.fingerprint is not None  # the run knows it now, and the plan does not
+    assert Step(tmp_path / "run", planned).unlike() == []
+    other = planned.model_copy(update={"model": planned.model.model_copy(update={"fingerprint": "0" * 32})})
+    assert "model.fingerprint" in Step(tmp_path / "run", other).unlike()[0]
+    assert Step(tmp_path / "run", planned.model_copy(update={"rounds": 2})).unlike() == ["rounds: 1 -> 2"]
 
 
 def everything_in(folder):

@@ -8,9 +8,11 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
+import torch
+
 from fedstein.errors import UserError
 
-__all__ = ["PathLike", "as_list", "as_overrides", "as_path", "check_whole", "maybe_path", "refuse"]
+__all__ = ["PathLike", "as_device", "as_list", "as_overrides", "as_path", "check_whole", "maybe_path", "refuse"]
 
 PathLike = str | Path
 
@@ -78,6 +80,11 @@ def as_list(name: str, value: Any, wanted: str) -> list[Any]:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise refuse(name, wanted, value)
     return list(value)
+
+
+def as_device(value: Any) -> Any:
+    """A device by its name, also where one of torch's own was given; whether it is here is not looked at."""
+    return str(value) if isinstance(value, torch.device) else value
 
 
 def as_overrides(value: Any) -> list[str]:

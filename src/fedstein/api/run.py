@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from fedstein.api.arguments import PathLike, as_list, as_overrides, as_path, check_whole, maybe_path, refuse
+from fedstein.api.arguments import PathLike, as_device, as_list, as_overrides, as_path, check_whole, maybe_path, refuse
 from fedstein.api.giving import remember_given
 from fedstein.api.showing import in_a_line, in_a_table
 from fedstein.api.working import how_of, onlooker_of, train_in_memory
@@ -169,7 +170,7 @@ class Run:
         self,
         rounds: int | None = None,
         *,
-        device: str | None = None,
+        device: str | torch.device | None = None,
         engine: str = "local",
         workers: int | None = None,
         watchers: Sequence[Watcher] = (),
@@ -191,7 +192,12 @@ class Run:
             The run as it is then. Without a folder it is a new one, and this one stays as it was.
         """
         how = how_of(
-            engine=engine, workers=workers, watchers=watchers, progress=progress, onlooker=onlooker, device=device
+            engine=engine,
+            workers=workers,
+            watchers=watchers,
+            progress=progress,
+            onlooker=onlooker,
+            device=as_device(device),
         )
         if rounds is not None:
             check_whole("rounds", rounds, 1, MOST_ROUNDS)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from fedstein.api.arguments import PathLike, as_list, as_overrides, as_path, check_whole, maybe_path, refuse
+from fedstein.api.arguments import PathLike, as_device, as_list, as_overrides, as_path, check_whole, maybe_path, refuse
 from fedstein.api.giving import take
 from fedstein.api.run import Run, run_of
 from fedstein.api.working import how_of, train_in_memory
@@ -112,14 +112,13 @@ def train(
         raise refuse("likelihood", "a likelihood, for instance fedstein.Gaussian()", likelihood)
     if likelihood is not None and loss is not cross_entropy:
         raise UserError("Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both.")
-    device = str(device) if isinstance(device, torch.device) else device
     meant = loss if likelihood is None else likelihood
-    given = take(module, agents, test, meant, prior, precision, way, class_names, device_here(device))
+    given = take(module, agents, test, meant, prior, precision, way, class_names, device_here(as_device(device)))
     config = Config(
         seed=seed,
         rounds=rounds,
         threads=torch.get_num_threads() if threads is None else threads,
-        device=device,
+        device=as_device(device),
         data=DataConfig(name="given", agents=len(given.agents), class_names=given.class_names),
         model=ModelConfig(hidden=(), precision=precision, way=way, fingerprint=given.fingerprint(init)),
         prior=PriorConfig(std=prior.std if isinstance(prior, GaussianPrior) else 1.0, init=init, spread=spread),

@@ -144,6 +144,8 @@ def _as_it_is(held: Held, data: DataConfig, split: str, remote: bool) -> Held:
         raise UserError(f"The 'data.agents' must be {len(held.agents)}, as many as the data has. Got {data.agents}.")
     if data.validation:
         held = _hold_out_of_each(held, data, split)
+    if data.examples is not None and not remote:
+        held = _some_of_each(held, data.examples)
     return replace(held, agents=[held.test.none()] * data.agents, groups=()) if remote else held
 
 
@@ -181,6 +183,15 @@ def _hold_out_of_each(held: Held, data: DataConfig, split: str) -> Held:
         )
     test = validation if split == "validation" else held.test
     return replace(held, agents=rest, test=test, groups=tuple(groups))
+
+
+def _some_of_each(held: Held, most: int) -> Held:
+    """At most so many of everybody's own examples: the same for every seed, and whoever else is there."""
+    agents = []
+    for agent, own in enumerate(held.agents):
+        order = torch.randperm(len(own), generator=stream(0, "examples", agent=agent))[:most]
+        agents.append(own.take(order.sort().values) if len(own) > most else own)
+    return replace(held, agents=agents, groups=())
 
 
 def _drawn(group: Tensor, share: float) -> Tensor:

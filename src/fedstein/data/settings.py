@@ -42,7 +42,12 @@ class DataConfig(Checked):
         10, ge=1, le=10_000_000, description="K, how many agents; counted where the data says whose it is"
     )
     partition: Annotated[str, AfterValidator(PARTITIONERS.check)] = Field("iid", description="who holds what")
-    examples: int | None = Field(None, ge=1, description="examples of each agent; all, in equal parts, if left out")
+    examples: int | None = Field(
+        None,
+        ge=1,
+        description="examples of each agent; all, in equal parts, if left out. Where the data says whose it is: the "
+        "most that are drawn of anybody's own",
+    )
     concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
     indices: str | None = Field(None, description="JSON file with one list of indices an agent (partition indices)")
     validation: int | float = Field(

@@ -193,7 +193,7 @@ class DenseStack:
             return self._wide(delta, x)
         # A kept buffer: a fresh one this large costs as much in page faults as the product itself.
         key = (len(delta), x.shape[1])
-        if key not in self._scratch:
+        if key not in self._scratch or self._scratch[key].device != delta.device:
             self._scratch = {key: delta.new_empty(key)}
         return torch.mm(delta, x, out=self._scratch[key])
 

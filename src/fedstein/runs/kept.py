@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ def keep(run: Path, kept: Kept, config: Config) -> None:
         record = {
             "module": config.model.module,
             "args": config.model.args,
-            **{key: value for key, value in asdict(code).items() if key != "file"},
+            "package": code.package,
+            "version": code.version,
             "sha256": code.sha256,
             "weights_of": kept.knows,
             "parameters": dict(kept.parameters),

@@ -19,6 +19,8 @@ from fedstein.store import Forgetting, Side, load_lineage
 
 __all__ = ["Forget", "Step", "result_of"]
 
+_FOUND = ("features", "levels", "center", "scale", "class_names", "agent_ids")  # of `data`, when it was read
+
 
 @dataclass(frozen=True)
 class Forget:
@@ -103,7 +105,8 @@ class Step:
             return []
         if isinstance(self.work, Forget):
             return self.work.unlike(self.folder)
-        changed = differences(to_table(load_run_config(self.folder, careful=False)), to_table(self.work))
+        there = load_run_config(self.folder, careful=False)
+        changed = differences(to_table(there), to_table(_as_written_down(self.work, there)))
         return [*changed, "it is of an erasure, not of a training"] if load_lineage(self.folder) else changed
 
     def check(self) -> None:
@@ -153,6 +156,18 @@ class Step:
             raise UserError(
                 f"A step must be one JSON object with 'folder' and 'train' or 'forget'. Got {words}."
             ) from None
+
+
+def _as_written_down(planned: Config, there: Config) -> Config:
+    """A plan with what its run has written down since: a plan that leaves it out does not ask for anything else."""
+    data = {key: getattr(there.data, key) for key in _FOUND if not getattr(planned.data, key)}
+    if there.data.agent_ids and not planned.data.agent_ids:  # the table has counted them
+        data["agents"] = there.data.agents
+    model = {} if planned.model.fingerprint else {"fingerprint": there.model.fingerprint}
+    if planned.model.way == "auto":
+        model["way"] = there.model.way
+    sections = {"data": planned.data.model_copy(update=data), "model": planned.model.model_copy(update=model)}
+    return planned.model_copy(update=sections)
 
 
 def _forget(asked: Mapping[str, Any]) -> Forget:

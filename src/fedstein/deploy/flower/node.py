@@ -48,6 +48,7 @@ class Node:
 def serve_node(node: Node, say: Callable[[str], None]) -> None:
     """Take part, until SIGTERM or Ctrl-C."""
     check_name(node.agent)
+    device = device_here(node.device)
     for word, path in (("--data", node.data), ("--ca", node.ca), ("--key", node.key)):
         if path is not None and not path.is_file():
             raise UserError(f"The '{word}' must be a file. Got {str(path)!r}.")
@@ -56,7 +57,6 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
     host, _, port = node.superlink.rpartition(":")
     if not host or not port.isdecimal() or "/" in node.superlink:
         raise UserError(f"The '--superlink' must be HOST:PORT. Got {node.superlink!r}.")
-    device = device_here(node.device)
     own = load_own(node.data)  # what is wrong with it is told here, and not only when the first order comes
     say(f"agent {node.agent}: {len(own):,} examples of shape {tuple(own.x.shape[1:])} in {node.data}")
     if device.type != "cpu":

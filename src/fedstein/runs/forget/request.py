@@ -125,7 +125,7 @@ def ask(
         checkpoint, particles = load_checkpoint(parent)
         state = checkpoint.state()
         old, before = load_run_config(parent), lineage_of(parent)
-        device = device_or_cpu(old.device)  # for a look at it; what forgets has a device of its own
+        device = device_or_cpu(old.device, say=False)  # for a look at it: what forgets has a device of its own
         problem = build_problem(
             old, before, given=given, kept=load_kept(parent), remote=is_remote(parent), device=device
         )
