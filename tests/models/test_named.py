@@ -14,6 +14,7 @@ from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical
 from fedstein.models import ModelConfig, PriorConfig, fingerprint, network
 from fedstein.models.named import frozen_values, listing, make_module, unlike_listing
+from fedstein.settings import make_config
 from fedstein.store.allowed import is_allowed
 
 NETS = """
@@ -229,3 +230,11 @@ def test_where_code_comes_from_is_found_without_running_it(nets):
     assert origin(f"{nets}:make_mlp").file.endswith("stranger_nets.py")
     assert nets not in sys.modules
     assert origin("torch.nn:Linear").version == torch.__version__.partition("+")[0] or origin("torch.nn:Linear").version
+
+
+def test_quotes_that_a_shell_took_away_are_missed():
+    assert make_config(overrides=["model.module=nets:make_cnn", "model.particles=head.*"]).model.particles == (
+        "head.*",
+    )
+    with pytest.raises(UserError, match=r"must be a list of patterns, in quotes for the shell. Got '\[head\.\*\]'"):
+        make_config(overrides=["model.module=nets:make_cnn", "model.particles=[head.*]"])

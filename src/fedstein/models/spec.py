@@ -89,6 +89,8 @@ class ModelConfig(Checked):
     @field_validator("particles", mode="before")
     @classmethod
     def _patterns(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith("["):  # a shell takes the quotes away, and it is no list then
+            raise ValueError(f"must be a list of patterns, in quotes for the shell. Got {value!r} instead.")
         value = (value,) if isinstance(value, str) else value
         return tuple(value) if isinstance(value, list) else value
 
