@@ -58,9 +58,8 @@ def main():
     print(f"{count:,} images of 3 x {side} x {side}: {whole:,.0f} MiB as float32")
     print(f"before: {before:,.0f} MiB; at most, in training: {peak:,.0f} MiB")
     print(f"going through all of them once: {1e6 * (took[0] / count):.0f} us of CPU an image")
-    print(
-        f"a step of five particles on 100 images, reading them included: {1e3 * (took[1] - took[0]) / steps:.1f} ms of CPU"
-    )
+    each = 1e3 * (took[1] - took[0]) / steps
+    print(f"a step of five particles on 100 images, reading them included: {each:.1f} ms of CPU")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def read_examples(data: Any, what: str, memory: int = MEMORY) -> Examples:
     """
     x: Rows
     if isinstance(data, Examples):
-        x, y = data.x, data.y
+        x, y = data.x if isinstance(data.x, LazyRows) else data.x.cpu(), data.y.cpu()
     elif isinstance(data, tuple | list) and len(data) == 2:
         y = as_tensor(data[1], f"{what}: y")
         refuse_several(data[0], what, y)
