@@ -53,6 +53,10 @@ class Given:
     def __repr__(self) -> str:
         return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process is on the CPU, and is moved on from there."""
+        return self.__dict__ | {"model": self.model.on(CPU)}
+
     def start(self) -> Tensor:
         """(dim,) the values of what is learnt, as the module has them."""
         learnt = [value for value in self.module.parameters() if value.requires_grad]
