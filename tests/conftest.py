@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 
 # One BLAS thread in each test process: pytest-xdist runs as many processes as there are cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -66,6 +67,15 @@ def one_thread_again() -> Iterator[None]:
     """Trainings set the number of threads that their config says: the next test has one again."""
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """A command that is run inside a test answers Ctrl-C in its own way, and leaves that to whoever comes next."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 NETS = Path(__file__).with_name("nets.py")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedstein.api import Run, compare, config, open, plan, seams, sweep, train, train_config  # noqa: A004
-    from fedstein.data import Examples
+    from fedstein.data import Examples, columns, from_frame
     from fedstein.errors import DivergedError, FedsteinError, PayloadError, RunError, SilenceError, UserError
     from fedstein.inference import GaussianPrior, UniformPrior
     from fedstein.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Where each public name is: nothing heavy is imported before it is asked for.
 _PLACES = {
     "fedstein.api": ("Run", "compare", "config", "open", "plan", "seams", "sweep", "train", "train_config"),
-    "fedstein.data": ("Examples",),
+    "fedstein.data": ("Examples", "columns", "from_frame"),
     "fedstein.errors": (
         "DivergedError",
         "FedsteinError",
@@ -74,8 +74,10 @@ __all__ = [
     "Uplink",
     "UserError",
     "__version__",
+    "columns",
     "compare",
     "config",
+    "from_frame",
     "open",
     "plan",
     "seams",

@@ -62,7 +62,7 @@ def test_the_server_needs_no_agents_file(tmp_path):
     [
         (["data.path=nowhere"], "Cannot read nowhere/test.npz"),
         ([], "must name your folder"),
-        (["data.path=x", "data.validation=5"], "no partition, no validation"),
+        (["data.path=x", "data.validation=5"], "must be a share of everybody's own"),
     ],
 )
 def test_a_folder_that_is_none(more, said):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import entropy
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_score
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, recall_score, roc_auc_score
 from torchmetrics.classification import MulticlassCalibrationError
 
 from fedstein.metrics import (
@@ -101,6 +101,10 @@ def test_uncertainty_splits_the_entropy(generator):
     assert certain.epistemic.item() == pytest.approx(np.log(2))
 
 
-def test_ood_auroc():
+def test_ood_auroc(generator):
     inside, outside = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.25, 0.5])
     assert ood_auroc(inside, outside) == pytest.approx(5 / 6)
+    inside = (torch.randn(300, generator=generator) * 3).round()  # with many ties
+    outside = (torch.randn(70, generator=generator) * 3 + 1).round()
+    truth = torch.cat([torch.zeros(300), torch.ones(70)])
+    assert ood_auroc(inside, outside) == pytest.approx(roc_auc_score(truth, torch.cat([inside, outside])), abs=1e-12)

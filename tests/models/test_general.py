@@ -205,7 +205,7 @@ def test_auto_takes_the_faster(slow, taken, generator, monkeypatch):
 
     timed(ways.Loop, 1.0 if slow is ways.Loop else 0.1)
     timed(ways.Vmap, 1.0 if slow is ways.Vmap else 0.1)
-    monkeypatch.setattr(ways.time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(ways, "clock", lambda device: clock[0])
     x, y = batch(FLAT, 4, generator)
     model = TorchModule(MODULES["dense"][0](), way="auto")
     assert model.choose(x, y, model.draw(2, generator)) == model.way == taken
@@ -292,7 +292,7 @@ def test_bf16_is_close(name, way, generator, monkeypatch):
     make, kind, can_vmap = MODULES[name]
     if way == "vmap" and not can_vmap:
         pytest.skip("vmap cannot go through it")
-    monkeypatch.setattr(module, "has_bf16_units", lambda: True)
+    monkeypatch.setattr(dense, "has_bf16_units", lambda device: True)
     made = make()
     x, y = batch(kind, 20, generator)
     model = particle_model(made, precision="bf16", way=way)
@@ -304,8 +304,7 @@ def test_bf16_is_close(name, way, generator, monkeypatch):
 
 
 def test_bf16_without_units_stays_float32_and_says_so(generator, monkeypatch):
-    monkeypatch.setattr(module, "has_bf16_units", lambda: False)
-    monkeypatch.setattr(dense, "has_bf16_units", lambda: False)
+    monkeypatch.setattr(dense, "has_bf16_units", lambda device: False)
     x, y = batch(IMAGES, 4, generator)
     made = cnn()
     with pytest.warns(UserWarning, match="no bf16 matrix units"):

@@ -74,7 +74,7 @@ def test_particles_start_as_usual_for_a_network(generator):
 
 
 def test_bf16_without_units_stays_float32_and_says_so(generator, monkeypatch):
-    monkeypatch.setattr(dense, "has_bf16_units", lambda: False)
+    monkeypatch.setattr(dense, "has_bf16_units", lambda device: False)
     with pytest.warns(UserWarning, match="no bf16 matrix units"):
         model = DenseStack([784, 100, 10], precision="bf16")
     particles, (x, y) = model.draw(2, generator), random_batch(STACKS["mlp"](), 5, generator)
@@ -82,7 +82,7 @@ def test_bf16_without_units_stays_float32_and_says_so(generator, monkeypatch):
 
 
 def test_bf16_is_close(generator, monkeypatch):
-    monkeypatch.setattr(dense, "has_bf16_units", lambda: True)
+    monkeypatch.setattr(dense, "has_bf16_units", lambda device: True)
     particles, (x, y) = DenseStack([784, 100, 10]).draw(3, generator), random_batch(STACKS["mlp"](), 50, generator)
     exact = DenseStack([784, 100, 10]).loss_gradient(particles, x, y)
     rounded = DenseStack([784, 100, 10], precision="bf16").loss_gradient(particles, x, y)

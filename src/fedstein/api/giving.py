@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from fedstein.api.arguments import refuse
+from fedstein.data import Held
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.likelihoods import Likelihood
 from fedstein.models import Loss, Precision, Way
@@ -21,12 +23,14 @@ _GIVEN: dict[Path, Given] = {}  # by the run's folder: `open` need not be given 
 
 def take(
     module: nn.Module,
-    agents: Sequence[Any],
+    agents: Sequence[Any] | Held,
     test: Any,
     loss: Loss | Likelihood,
     prior: Prior | None,
     precision: Precision,
     way: Way | Literal["auto"],
+    class_names: Sequence[str],
+    device: torch.device,
 ) -> Given:
     """Check what was given. A Gaussian prior is left out of it: the config says that one.
 
@@ -38,10 +42,13 @@ def take(
         prior: any, or None for N(0, I).
         precision: of the products.
         way: how several particles are computed, where the module is no dense stack.
+        class_names: what people call the classes.
+        device: on which they are computed.
     """
     if prior is not None and not hasattr(prior, "score"):
         raise refuse("prior", "a prior, for instance GaussianPrior(1.0)", prior)
-    return take_in(module, agents, test, loss, None if isinstance(prior, GaussianPrior) else prior, precision, way)
+    other = None if isinstance(prior, GaussianPrior) else prior
+    return take_in(module, agents, test, loss, other, precision, way, class_names, device)
 
 
 def remember_given(path: Path, given: Given) -> None:

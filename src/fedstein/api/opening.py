@@ -11,6 +11,8 @@ from fedstein.api.arguments import PathLike, as_list, as_path, refuse
 from fedstein.api.giving import given_to, take
 from fedstein.api.run import Run, remember
 from fedstein.api.working import check_workers
+from fedstein.data import Held
+from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.likelihoods import Likelihood
@@ -30,7 +32,7 @@ def open(
     *,
     careful: bool = True,
     module: nn.Module | None = None,
-    agents: Sequence[Any] | None = None,
+    agents: Sequence[Any] | Held | None = None,
     test: Any = None,
     loss: Loss = cross_entropy,
     likelihood: Likelihood | None = None,
@@ -62,7 +64,8 @@ def open(
         if isinstance(prior, GaussianPrior) and prior.std != config.prior.std:
             raise UserError(f"The 'prior' must be the run's, of std {config.prior.std:g}. Got {prior.std:g} instead.")
         meant = loss if loss is not cross_entropy else config.likelihood if likelihood is None else likelihood
-        given = take(module, agents, test, meant, prior, config.model.precision, config.model.way)
+        model, names, device = config.model, config.data.class_names, device_or_cpu(config.device)
+        given = take(module, agents, test, meant, prior, model.precision, model.way, names, device)
         if len(given.agents) != config.data.agents:
             raise UserError(f"The 'agents' must be {config.data.agents} data sets. Got {len(given.agents)}.")
     if given is not None:  # also what this process remembers: the folder may be another one by now

@@ -169,16 +169,18 @@ class Run:
         self,
         rounds: int | None = None,
         *,
+        device: str | None = None,
         engine: str = "local",
         workers: int | None = None,
         watchers: Sequence[Watcher] = (),
         progress: bool = True,
         onlooker: Onlooker | None = None,
     ) -> Run:
-        """Go on after any stop; the result is bit for bit that of an uninterrupted run.
+        """Go on after any stop; on a CPU like the first, the result is bit for bit that of an uninterrupted run.
 
         Args:
             rounds: extend the run to so many rounds in all.
+            device: go on on this one instead of the run's own, with a warning if it is of another kind.
             engine: what carries the messages: ``local``, ``ray:auto``, ...
             workers: visits side by side, where the engine can.
             watchers: told after every round.
@@ -188,9 +190,15 @@ class Run:
         Returns:
             The run as it is then. Without a folder it is a new one, and this one stays as it was.
         """
-        how = how_of(engine=engine, workers=workers, watchers=watchers, progress=progress, onlooker=onlooker)
+        how = how_of(
+            engine=engine, workers=workers, watchers=watchers, progress=progress, onlooker=onlooker, device=device
+        )
         if rounds is not None:
             check_whole("rounds", rounds, 1, MOST_ROUNDS)
+        if self.path is None and device is not None:
+            raise UserError(
+                "The 'device' of a run in memory stays as it is. Give fedstein.train an 'out' to change it."
+            )
         if self.path is None:
             return self._resume_in_memory(rounds, how)
         filled = verbs.resume(self.path, rounds, self._given, how)
@@ -231,7 +239,7 @@ class Run:
             handover: what is taken back is shared out to those who stay; false subtracts it.
             guarded: false is Forget-SVGD as the letter writes it.
             keep_parent: purge nothing from this run; the audit says so.
-            overrides: ``key=value`` of uplink, evaluation or recording.
+            overrides: ``key=value`` of uplink, evaluation or recording, or ``device=...``.
             flower: the app of a Flower federation: its agents do it.
             superlink: with `flower`: which SuperLink of Flower's config.
             engine: what carries the messages.

@@ -13,7 +13,8 @@ from fedstein.api.arguments import PathLike, as_list, as_overrides, as_path, che
 from fedstein.api.giving import take
 from fedstein.api.run import Run, run_of
 from fedstein.api.working import how_of, train_in_memory
-from fedstein.data import DataConfig
+from fedstein.data import DataConfig, Held
+from fedstein.devices import device_here
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior, Prior
 from fedstein.likelihoods import Categorical, Likelihood
@@ -34,11 +35,12 @@ __all__ = ["config", "train", "train_config"]
 
 def train(
     module: nn.Module,
-    agents: Sequence[Any],
+    agents: Sequence[Any] | Held,
     *,
     method: Method | None = None,
     rounds: int = 100,
     test: Any = None,
+    class_names: Sequence[str] = (),
     seed: int = 0,
     schedule: Schedule | None = None,
     prior: Prior | None = None,
@@ -52,6 +54,7 @@ def train(
     evaluate_every: int = 50,
     escrow: bool = False,
     threads: int | None = None,
+    device: str | torch.device = "cpu",
     watchers: Sequence[Watcher] = (),
     out: PathLike | None = None,
     progress: bool = True,
@@ -61,10 +64,12 @@ def train(
     Args:
         module: maps (B, ...) inputs to (B, outputs): logits of classes, or what `likelihood` or `loss` takes. Its own
             values are not changed. What requires no gradient is frozen.
-        agents: one (x, y) pair of arrays, or one map-style data set, for each agent.
+        agents: for each agent one (x, y) pair of arrays, or one data set of torch, map-style or iterable, of any size;
+            or what `fedstein.from_frame` returns.
         method: for instance ``DSVGD(particles=5)`` or ``FedAvg()``; DSVGD with 10 particles if left out.
         rounds: how many rounds.
-        test: (x, y) to evaluate on, or nothing.
+        test: the same to evaluate on, or nothing.
+        class_names: what people call the classes, in tables and charts; as the data sets say if left out.
         seed: of every random draw.
         schedule: who visits when; round robin, one agent a round, if left out.
         prior: N(0, I) if left out.
@@ -80,6 +85,8 @@ def train(
         evaluate_every: rounds between evaluations on `test`.
         escrow: the server keeps what it applied of each agent, so that it can take it back (factor linear).
         threads: of torch; as it is set now if left out. Their number decides the last bits.
+        device: on which visits and predictions are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the first
+            of cuda, mps and cpu that is there. Another kind gives other last bits.
         watchers: told after every round.
         out: a new run folder; everything stays in memory if left out.
         progress: show a bar where somebody would see it.
@@ -105,12 +112,15 @@ def train(
         raise refuse("likelihood", "a likelihood, for instance fedstein.Gaussian()", likelihood)
     if likelihood is not None and loss is not cross_entropy:
         raise UserError("Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both.")
-    given = take(module, agents, test, loss if likelihood is None else likelihood, prior, precision, way)
+    device = str(device) if isinstance(device, torch.device) else device
+    meant = loss if likelihood is None else likelihood
+    given = take(module, agents, test, meant, prior, precision, way, class_names, device_here(device))
     config = Config(
         seed=seed,
         rounds=rounds,
         threads=torch.get_num_threads() if threads is None else threads,
-        data=DataConfig(name="given", agents=len(given.agents)),
+        device=device,
+        data=DataConfig(name="given", agents=len(given.agents), class_names=given.class_names),
         model=ModelConfig(hidden=(), precision=precision, way=way, fingerprint=given.fingerprint(init)),
         prior=PriorConfig(std=prior.std if isinstance(prior, GaussianPrior) else 1.0, init=init, spread=spread),
         likelihood=Categorical() if likelihood is None else likelihood,

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from fedstein.api.arguments import as_list, check_whole, refuse
+from fedstein.devices import device_here
 from fedstein.engines import check_engine, open_engine
 from fedstein.progress import Bar
 from fedstein.runs import verbs
@@ -39,6 +40,7 @@ def how_of(
     watchers: Sequence[Watcher] = (),
     progress: bool = True,
     onlooker: Onlooker | None = None,
+    device: str | None = None,
 ) -> How:
     """Engine and onlookers of a call, checked.
 
@@ -48,6 +50,7 @@ def how_of(
         watchers: told after every round.
         progress: show a bar where somebody would see it.
         onlooker: looks on instead of a bar.
+        device: on which it is computed, if not on the config's.
     """
     if not isinstance(engine, str):
         raise refuse("engine", "a name, for instance 'local' or 'ray:auto'", engine)
@@ -57,7 +60,9 @@ def how_of(
     told = as_list("watchers", watchers, wanted)
     if not all(callable(getattr(watcher, "after_round", None)) for watcher in told):
         raise refuse("watchers", wanted, watchers)
-    return How(engine, workers, onlooker_of(progress, onlooker), told)
+    if device is not None:
+        device_here(device)
+    return How(engine, workers, onlooker_of(progress, onlooker), told, device)
 
 
 def check_workers(workers: int | None) -> None:

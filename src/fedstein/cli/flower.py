@@ -101,6 +101,9 @@ def node(
         list[str] | None,
         typer.Option(help="A network by name that the server may ask for: 'package.nets:make_cnn'. Repeatable."),
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="On which this agent computes: cpu, cuda, cuda:1, mps or auto. No server chooses it.")
+    ] = "cpu",
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for trials only.")] = False,
 ) -> None:
     """Take part as an agent: run a Flower SuperNode, and start it again whenever it ends."""
@@ -110,7 +113,7 @@ def node(
     ready()
     if insecure != (ca is None and key is None):
         raise UserError("Give '--ca' and '--key', or say '--insecure'.")
-    who = Node(agent, data, state, superlink, ca, key, tuple(module or ()))
+    who = Node(agent, data, state, superlink, ca, key, tuple(module or ()), device)
     serve_node(who, warn)
 
 

@@ -67,7 +67,9 @@ def forget(
     ] = False,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a key of uplink, evaluation or recording."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a key of uplink, evaluation or recording, or the device."
+        ),
     ] = None,
     engine: EngineOption = None,
     ray: RayOption = None,

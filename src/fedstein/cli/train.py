@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["resume", "tell", "train"]
 
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="Go on on this device instead of the run's own: cpu, cuda, cuda:1, mps, auto."),
+]
 Report = Annotated[bool, typer.Option("--report", help="End by writing the report: RUN/report.html.")]
 
 
@@ -64,17 +68,19 @@ def resume(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="Extend the run to so many rounds.")] = None,
     report: Report = False,
+    device: DeviceOption = None,
     engine: EngineOption = None,
     ray: RayOption = None,
     workers: VisitsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Go on with a run after any stop; the result is bit for bit that of an uninterrupted run."""
+    """Go on with a run after any stop; on a CPU like the first, bit for bit that of an uninterrupted run."""
     from fedstein import api
     from fedstein.runs.stopping import StopAfterRound
 
     ready()
     how: dict[str, Any] = {"engine": engine_name(engine, ray), "workers": workers, "watchers": [StopAfterRound(warn)]}
+    how["device"] = device
     tell(api.open(run, careful=False).resume(rounds, onlooker=on_terminal(json), **how), report, json)
 
 

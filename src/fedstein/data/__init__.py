@@ -1,6 +1,7 @@
 """Data: sources, partitioners, who holds what, and the examples that an agent holds."""
 
 from fedstein.data.examples import Dataset, Examples, as_examples, as_inputs
+from fedstein.data.frames import columns, from_frame
 from fedstein.data.holdings import Holdings, fit_targets, split_into_files, who_has_what
 from fedstein.data.partition import PARTITIONERS, Partitioner, class_pairs, dirichlet, from_indices, iid
 from fedstein.data.rows import LazyRows, Rows, chunks, joined, loaded, spooled
@@ -30,11 +31,13 @@ __all__ = [
     "chunks",
     "class_names",
     "class_pairs",
+    "columns",
     "dirichlet",
     "enlarge",
     "find_cifar10",
     "find_fashion_mnist",
     "fit_targets",
+    "from_frame",
     "from_indices",
     "get_cifar10",
     "get_fashion_mnist",

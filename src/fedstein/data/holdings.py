@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedstein.data.examples import Dataset, Examples
 from fedstein.data.partition import PARTITIONERS
@@ -18,7 +20,7 @@ from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.streams import stream
 
-__all__ = ["Holdings", "fit_targets", "split_into_files", "who_has_what"]
+__all__ = ["Holdings", "divide", "fit_targets", "split_into_files", "who_has_what"]
 
 CLASS_PARTITIONS = ("class-pairs", "dirichlet")
 
@@ -87,8 +89,8 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     if source.held is not None:
         if path is None:
             raise UserError(f"The 'data.path' must name your folder when data.name is '{data.name}'. Got nothing.")
-        _refuse_dividing(data)
-        return _as_it_is(source.held(path, data.agents, remote), data, remote)
+        _refuse_dividing(data, split)
+        return _as_it_is(source.held(path, data.agents, remote), data, split, remote)
     if source.read is not None:
         came = source.read(data, remote)
     elif source.load is not None:
@@ -96,8 +98,21 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     else:
         raise UserError(f"The 'data.name' must be a source of examples to divide. Got '{data.name}'.")
     if isinstance(came, Held):
-        return _as_it_is(came, data, remote)
-    dataset = came
+        _refuse_dividing(data, split)
+        return _as_it_is(came, data, split, remote)
+    return divide(came, data, seed, split, remote)
+
+
+def divide(dataset: Dataset, data: DataConfig, seed: int, split: str = "test", remote: bool = False) -> Held:
+    """Give everybody a part, as `data.partition` says.
+
+    Args:
+        dataset: all examples.
+        data: the settings.
+        seed: of the run.
+        split: evaluate on "test" or "validation" examples.
+        remote: the agents keep their examples elsewhere; here they are empty.
+    """
     train, validation = _hold_out(dataset, data.validation)
     if data.test_examples is not None:
         if data.test_examples > len(dataset.test):
@@ -123,22 +138,56 @@ def who_has_what(data: DataConfig, seed: int, split: str = "test", remote: bool 
     )
 
 
-def _as_it_is(held: Held, data: DataConfig, remote: bool) -> Held:
+def _as_it_is(held: Held, data: DataConfig, split: str, remote: bool) -> Held:
     """Examples that are with their agents already."""
-    _refuse_dividing(data)
-    if not remote:
-        return held
-    if len(held.agents) != data.agents:
+    if remote and len(held.agents) != data.agents:
         raise UserError(f"The 'data.agents' must be {len(held.agents)}, as many as the data has. Got {data.agents}.")
-    return replace(held, agents=[held.test.none()] * data.agents)
+    if data.validation:
+        held = _hold_out_of_each(held, data, split)
+    return replace(held, agents=[held.test.none()] * data.agents, groups=()) if remote else held
 
 
-def _refuse_dividing(data: DataConfig) -> None:
-    if data.validation or data.partition != "iid" or data.test_examples is not None:
+def _refuse_dividing(data: DataConfig, split: str) -> None:
+    if data.partition != "iid":
+        raise UserError(f"With data.name = '{data.name}' everybody's data is as it is: no partition.")
+    if data.test_examples is not None:
+        raise UserError(f"With data.name = '{data.name}' the test examples are as they are: no 'data.test_examples'.")
+    if data.validation and isinstance(data.validation, int):
         raise UserError(
-            f"With data.name = '{data.name}' everybody's data is as it is: no partition, no validation, no choice of "
-            "test examples."
+            f"With data.name = '{data.name}' everybody's data is as it is: 'data.validation' must be a share of "
+            f"everybody's own, for instance 0.2. Got {data.validation}."
         )
+    if split == "validation" and not data.validation:
+        raise UserError("The 'evaluation.split' validation needs 'data.validation' > 0. Got 0.")
+
+
+def _hold_out_of_each(held: Held, data: DataConfig, split: str) -> Held:
+    """A share of everybody's own examples for validation: the same for every seed, and whoever else is there.
+
+    Examples of one group (a day, a recording) are alike, so a group is held out as a whole; every example is one where
+    the source says nothing of them. Groups that several agents have are held out of all of them alike.
+    """
+    rest, out, groups = [], [], []
+    for agent, own in enumerate(held.agents):
+        group = held.groups[agent] if held.groups else torch.arange(len(own))
+        chosen = _drawn(group, data.validation)
+        rest.append(own.take((~chosen).nonzero()[:, 0]))
+        out.append(own.take(chosen.nonzero()[:, 0]))
+        groups.append(group[~chosen])
+    validation = Examples(joined([one.x for one in out]), torch.cat([one.y for one in out]))
+    if not len(validation):
+        raise UserError(
+            "The 'data.validation' holds nothing out: everybody has one group of examples, or they are elsewhere."
+        )
+    test = validation if split == "validation" else held.test
+    return replace(held, agents=rest, test=test, groups=tuple(groups))
+
+
+def _drawn(group: Tensor, share: float) -> Tensor:
+    """Which examples are held out: those of a share of the groups, at least of one, and never of all."""
+    names = sorted(set(group.tolist()), key=lambda name: sha256(f"validation {name}".encode()).digest())
+    count = min(max(1, round(share * len(names))), max(len(names) - 1, 0))
+    return torch.isin(group, torch.tensor(names[:count], dtype=group.dtype))
 
 
 def fit_targets(held: Held, likelihood: Likelihood) -> tuple[Held, int]:
@@ -175,10 +224,11 @@ def _fit(data: Examples, what: str, likelihood: Likelihood, outputs: int) -> Exa
     return Examples(data.x, likelihood.check(data.y, what, outputs))
 
 
-def _hold_out(dataset: Dataset, count: int) -> tuple[Examples, Examples | None]:
+def _hold_out(dataset: Dataset, share_or_count: float) -> tuple[Examples, Examples | None]:
     """The training examples without the validation ones, which are the same for every seed."""
-    if count == 0:
+    if share_or_count == 0:
         return dataset.train, None
+    count = round(share_or_count * len(dataset.train)) if isinstance(share_or_count, float) else share_or_count
     if count >= len(dataset.train):
         raise UserError(f"The 'data.validation' must be below the {len(dataset.train)} training examples. Got {count}.")
     order = torch.randperm(len(dataset.train), generator=stream(0, "validation"))

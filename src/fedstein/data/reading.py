@@ -120,7 +120,7 @@ class _Items:
 def _tensors_of(data: Any) -> tuple[Tensor, Tensor] | None:
     """Of what is in memory as tensors already."""
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
-        return data.tensors[0].detach(), data.tensors[1].detach()
+        return data.tensors[0].detach().cpu(), data.tensors[1].detach().cpu()
     if isinstance(data, Subset) and (whole := _tensors_of(data.dataset)):
         places = torch.as_tensor(list(data.indices), dtype=torch.int64)
         return whole[0][places], whole[1][places]
@@ -196,7 +196,7 @@ def no_examples(what: str) -> UserError:
 def as_tensor(value: Any, what: str) -> Tensor:
     """Numbers in whatever array they are."""
     try:
-        tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach()
+        tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach().cpu()
         if tensor.is_complex():
             raise TypeError("complex numbers")
         return tensor

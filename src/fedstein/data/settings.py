@@ -29,7 +29,7 @@ class DataConfig(Checked):
     )
     path: str | None = Field(
         None,
-        description="folder of Fashion-MNIST or CIFAR-10; your .npz file, folder of them or of images, or table",
+        description="folder of a data set of ours; your .npz file, your folder of them or of images, or your table",
     )
     source: str | None = Field(
         None,
@@ -45,7 +45,12 @@ class DataConfig(Checked):
     examples: int | None = Field(None, ge=1, description="examples of each agent; all, in equal parts, if left out")
     concentration: float = Field(0.5, gt=0, allow_inf_nan=False, description="of partition dirichlet; small = unequal")
     indices: str | None = Field(None, description="JSON file with one list of indices an agent (partition indices)")
-    validation: int = Field(0, ge=0, description="training examples held out from all agents, to choose settings on")
+    validation: int | float = Field(
+        0,
+        ge=0,
+        description="training examples held out from all agents, to choose settings on; below 1: a share of them, and "
+        "where the data says whose it is, of everybody's own",
+    )
     test_examples: int | None = Field(
         None, ge=1, description="test examples that are used, the first ones; all if left out"
     )
@@ -115,6 +120,8 @@ class DataConfig(Checked):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if isinstance(self.validation, float) and not 0 <= self.validation < 1:
+            raise ValueError(f"data.validation must be a whole number, or a share below 1. Got {self.validation:g}.")
         if isinstance(self.test, float) and not 0 < self.test < 1:
             raise ValueError(f"data.test must be a file, or a share between 0 and 1. Got {self.test:g}.")
         if any(not abs(value) < 1e30 for value in self.center.values()):

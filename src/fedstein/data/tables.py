@@ -170,7 +170,7 @@ def _parquet(path: Path) -> Table:
 
 def is_frame(value: Any) -> bool:
     """Whether it is a DataFrame of pandas, which need not be installed."""
-    return type(value).__name__ == "DataFrame" and type(value).__module__.startswith("pandas.")
+    return type(value).__name__ == "DataFrame" and type(value).__module__.partition(".")[0] == "pandas"
 
 
 def from_frame(frame: Any, where: str) -> Table:

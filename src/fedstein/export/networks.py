@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.models import FEATURES, Activation, TorchModule
 from fedstein.models.named import make_module
@@ -32,10 +33,11 @@ def whole_network(loaded: Loaded, given: Given | None = None) -> nn.Module:
     if given is not None:
         model = problem.task.model
         # Ours where there is one: a user may have changed their own since.
-        return copy.deepcopy(model.module if isinstance(model, TorchModule) else given.module).eval()
+        return copy.deepcopy(model.module if isinstance(model, TorchModule) else given.module).to(CPU).eval()
     frozen = None if problem.network is None else problem.network.frozen
     if config.model.module is not None:
-        return make_module(config.model.module, config.model.args, config.seed, config.model.particles, frozen)
+        made = make_module(config.model.module, config.model.args, config.seed, config.model.particles, frozen)
+        return made.to(CPU)
     sizes = [problem.inputs.shape.numel(), *config.model.hidden, problem.inputs.outputs]
     network = _dense(sizes, config.model.activation)
     if frozen is not None:

@@ -188,7 +188,8 @@ def _save_programs(
     model, inputs = loaded.problem.task.model, loaded.problem.inputs
     assert inputs is not None
     with torch.no_grad():
-        expected = told(model.likelihood, model.outputs(particles, inputs.ready(some)))
+        outputs = model.outputs(particles.to(model.device), inputs.ready(some).to(model.device)).cpu()
+        expected = told(model.likelihood, outputs)
     names = list(expected)
     try:
         program = trace(mixture_of(network, particles, model.likelihood, made_up), made_up)

@@ -126,7 +126,7 @@ class NoKernel:
 
     def __call__(self, particles: Tensor) -> tuple[Tensor, Tensor | float]:
         n = len(particles)
-        values = torch.eye(n, dtype=particles.dtype) * n
+        values = torch.eye(n, dtype=particles.dtype, device=particles.device) * n
         return values, torch.zeros_like(values)
 
 
@@ -152,7 +152,8 @@ class SmoothedDensity:
     def __call__(self, particles: Tensor) -> tuple[Tensor, Tensor | float]:
         n = len(particles)
         weights = kde_weights(particles, None, self.bandwidth, self.floor)
-        return torch.eye(n, dtype=particles.dtype) * n, weights.mul_(-n / self.bandwidth)
+        eye = torch.eye(n, dtype=particles.dtype, device=particles.device)
+        return eye * n, weights.mul_(-n / self.bandwidth)
 
 
 class KernelMaker(Protocol):

@@ -22,7 +22,8 @@ def add_product(to: Tensor, small: Tensor, rows: Tensor, scale: float = 1.0, kee
     Returns:
         `to`.
     """
-    width = max(_ENTRIES // len(rows), 1024)
+    # Other devices than the CPU divide the work themselves.
+    width = max(_ENTRIES // len(rows), 1024) if rows.device.type == "cpu" else rows.shape[1]
     for start in range(0, rows.shape[1], width):
         columns = slice(start, start + width)
         to[:, columns].addmm_(small, rows[:, columns], beta=keep, alpha=scale)

@@ -62,7 +62,7 @@ class Bernoulli(Likelihood):
             outputs: (B, labels) log-odds.
             generator: of the draws.
         """
-        return torch.bernoulli(outputs.sigmoid(), generator=generator)
+        return torch.bernoulli(outputs.sigmoid().cpu(), generator=generator).to(outputs.device)
 
     def predict(self, outputs: Tensor) -> BernoulliMixture:
         """The mixture over particles of log-odds (N, B, labels)."""

@@ -107,7 +107,7 @@ class Categorical(Likelihood):
             outputs: (B, classes) logits.
             generator: of the draws.
         """
-        return torch.multinomial(outputs.softmax(1), 1, generator=generator)[:, 0]
+        return torch.multinomial(outputs.softmax(1).cpu(), 1, generator=generator)[:, 0].to(outputs.device)
 
     def predict(self, outputs: Tensor) -> Prediction:
         """The mixture over particles of logits (N, B, classes)."""
@@ -135,7 +135,7 @@ class Categorical(Likelihood):
             y: (B,) labels.
         """
         mean = outputs.log_softmax(2).exp().mean(0)
-        return mean[torch.arange(len(y)), y] > 1.0 / mean.shape[1]
+        return mean[torch.arange(len(y), device=y.device), y] > 1.0 / mean.shape[1]
 
 
 def score_predictions(prediction: Prediction, labels: Tensor, bins: int) -> dict[str, Any]:

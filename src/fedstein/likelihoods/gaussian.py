@@ -109,7 +109,7 @@ class Gaussian(Likelihood):
             generator: of the draws.
         """
         mean, noise = self._standard(outputs)
-        drawn = mean + noise * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
+        drawn = mean + noise * torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
         return per_target(self.center, outputs) + per_target(self.scale, outputs) * drawn
 
     def predict(self, outputs: Tensor) -> GaussianMixture:

@@ -87,7 +87,7 @@ class Poisson(Likelihood):
             outputs: (B, targets).
             generator: of the draws.
         """
-        return torch.poisson(self._log_rates(outputs).exp(), generator=generator)
+        return torch.poisson(self._log_rates(outputs).exp().cpu(), generator=generator).to(outputs.device)
 
     def predict(self, outputs: Tensor) -> PoissonMixture:
         """The mixture over particles of outputs (N, B, targets)."""

@@ -43,7 +43,7 @@ class Visit:
     model: ParticleModel
     data: Examples
     prior: Prior
-    particles: Tensor  # downloaded, never changed
+    particles: Tensor  # downloaded, never changed; where the model computes, as the memory is
     memory: Memory
     round: int  # from 0
     agents: int  # how many agents there are in all
@@ -126,10 +126,13 @@ class Method(Checked):
         return particles
 
     def minibatches(self, visit: Visit) -> Iterator[tuple[Tensor, Tensor]]:
-        """(x, y) for each local step."""
-        return minibatches(
-            visit.data, self.batch, self.local_steps, visit.stream("batches"), visit.stream("augmentation")
-        )
+        """(x, y) for each local step, where the particles are: data rests on the CPU, and a batch of it moves."""
+        device, rests, moved = visit.particles.device, None, None
+        draws = visit.stream("augmentation")
+        for batch in minibatches(visit.data, self.batch, self.local_steps, visit.stream("batches"), draws):
+            if moved is None or batch[0] is not rests:  # all of the examples are the same batch again
+                rests, moved = batch[0], (batch[0].to(device), batch[1].to(device))
+            yield moved
 
 
 class BayesianMethod(Method):

@@ -47,5 +47,5 @@ class DSGLD(BayesianMethod):
             drift = visit.model.loss_gradient(particles, x, y, scale=-weight, out=buffer)
             drift.add_(visit.prior.score(particles))
             particles.add_(drift, alpha=0.5 * self.step_size)
-            particles.add_(torch.randn(particles.shape, generator=noise), alpha=spread)
+            particles.add_(torch.randn(particles.shape, generator=noise).to(particles.device), alpha=spread)
         return particles

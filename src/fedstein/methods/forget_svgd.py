@@ -112,4 +112,5 @@ class ForgetSVGD(DSVGD):
 
     @staticmethod
     def _better_than_a_guess(visit: Visit, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return visit.model.likelihood.better_than_a_guess(visit.model.outputs(particles, x), y)
+        outputs = visit.model.outputs(particles, x).cpu()  # mixtures are in float64, which not every device has
+        return visit.model.likelihood.better_than_a_guess(outputs, y.cpu()).to(x.device)

@@ -48,7 +48,8 @@ class QLSD(BayesianMethod):
         drift = visit.model.loss_gradient(visit.particles, x, y, scale=-self.data_weight(visit) * visit.agents)
         drift = drift + visit.prior.score(visit.particles)
         if self.keep < 1:
-            drift = thin(drift, self.keep, visit.stream("thinning"))
+            # On the CPU: its sums are in float64, which not every device has.
+            drift = thin(drift.cpu(), self.keep, visit.stream("thinning")).to(drift.device)
         return visit.particles + 0.5 * self.step_size * drift
 
     def server_step(self, particles: Tensor, generator: torch.Generator) -> Tensor:
@@ -70,11 +71,12 @@ def thin(values: Tensor, keep: float, generator: torch.Generator) -> Tensor:
     # If the m largest always survive, the others do with |v_i| / tau, tau = (sum of the others) / (wanted - m);
     # m is the first number for which no probability is above 1.
     rest = sizes.flip(1).cumsum(1).flip(1)
-    left = wanted - torch.arange(values.shape[1], dtype=values.dtype)
+    left = wanted - torch.arange(values.shape[1], dtype=values.dtype, device=values.device)
     fits = (left > 0) & (sizes * left <= rest)
     first = fits.to(torch.int8).argmax(1, keepdim=True)
     threshold = rest.gather(1, first) / left[first]
     threshold = torch.where(fits.any(1, keepdim=True), threshold, sizes[:, -1:])
     chance = (values.abs() / threshold.clamp_min(torch.finfo(values.dtype).tiny)).clamp_max(1.0)
-    alive = torch.rand(values.shape, generator=generator, dtype=values.dtype) < chance
+    drawn = torch.rand(values.shape, generator=generator, dtype=values.dtype).to(values.device)
+    alive = drawn < chance
     return torch.where(alive, values / chance.clamp_min(torch.finfo(values.dtype).tiny), 0.0).to(dtype)

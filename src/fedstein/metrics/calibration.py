@@ -52,7 +52,7 @@ def reliability(probabilities: Tensor, labels: Tensor, bins: int = 15, adaptive:
         groups = [part for part in order.tensor_split(bins) if len(part)]
         edges = [(float(confidence[part[0]]), float(confidence[part[-1]])) for part in groups]
     else:
-        inner = torch.arange(1, bins, dtype=torch.float64) / bins
+        inner = torch.arange(1, bins, dtype=torch.float64, device=confidence.device) / bins
         place = torch.bucketize(confidence, inner)  # right=False: an edge belongs to the bin below it
         groups, edges = [], []
         for bin in range(bins):
@@ -82,7 +82,8 @@ def ece_floor(probabilities: Tensor, generator: torch.Generator, bins: int = 15,
 
     It is above 0 because a bin's accuracy is counted on finitely many examples: of models near it, ECE says little.
     """
-    labels = torch.multinomial(probabilities, draws, replacement=True, generator=generator)
+    labels = torch.multinomial(probabilities.cpu(), draws, replacement=True, generator=generator)
+    labels = labels.to(probabilities.device)
     return sum(ece(probabilities, labels[:, draw], bins) for draw in range(draws)) / draws
 
 

@@ -24,7 +24,9 @@ def class_accuracy(probabilities: Tensor, labels: Tensor) -> list[float | None]:
 
 def nll(probabilities: Tensor, labels: Tensor) -> float:
     """Mean negative log-probability of the true class, in nats; probabilities below 1e-38 count as 1e-38."""
-    return float(-probabilities[torch.arange(len(labels)), labels].double().clamp_min(1e-38).log().mean())
+    return float(
+        -probabilities[torch.arange(len(labels), device=labels.device), labels].double().clamp_min(1e-38).log().mean()
+    )
 
 
 def brier(probabilities: Tensor, labels: Tensor) -> float:

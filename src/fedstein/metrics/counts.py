@@ -29,8 +29,9 @@ def log_poisson(log_rate: Tensor, y: Tensor) -> Tensor:
     behind = log_rate - safe.log()
     # y (e^b - 1 - b) is the deviance / 2; what is left is that of a Poisson whose rate is y
     from_own = safe * (torch.expm1(behind) - behind)
-    exact = safe.double()
-    own = (torch.lgamma(exact + 1) - exact * exact.log() + exact).to(y.dtype)
+    # float64, which not every device has: it is of y alone, and can be worked out on the CPU
+    exact = (safe if safe.device.type in ("cpu", "cuda") else safe.cpu()).double()
+    own = (torch.lgamma(exact + 1) - exact * exact.log() + exact).to(y.dtype).to(y.device)
     return -torch.where(some, from_own + own, log_rate.exp())
 
 
@@ -138,7 +139,7 @@ def _sum_of_squares(rates: Tensor, start: Tensor, end: Tensor, below: bool) -> T
         points = int(longest) if longest <= _ONE_BY_ONE else _GROUPS
         if points == 0:
             continue
-        edges = torch.arange(points + 1, dtype=length.dtype) / points
+        edges = torch.arange(points + 1, dtype=length.dtype, device=length.device) / points
         # a row shorter than `points` has empty groups, which weigh nothing
         cuts = start[part, None] + (edges * length[part, None]).round()
         size = cuts[:, 1:] - cuts[:, :-1]

@@ -18,7 +18,7 @@ def js(p: Tensor, q: Tensor) -> Tensor:
 
 def true_probability(probabilities: Tensor, labels: Tensor) -> Tensor:
     """(n,) probability of the true class."""
-    return probabilities[torch.arange(len(labels)), labels].double()
+    return probabilities[torch.arange(len(labels), device=labels.device), labels].double()
 
 
 def membership_auc(suspects: Tensor, unseen: Tensor) -> float:

@@ -70,7 +70,7 @@ class BernoulliMixture(Rows):
 
     def _repr_html_(self) -> str:
         """The first few, as a notebook shows them."""
-        few = self.rows(torch.arange(min(10, len(self))))
+        few = self.rows(torch.arange(min(10, len(self)), device=self.log_odds.device))
         columns = (few.probabilities, few.aleatoric, few.epistemic)
         rows = "".join(
             f"<tr><td>{i}</td><td>{t}</td>{''.join(f'<td>{float(c[i, t]):.4f}</td>' for c in columns)}</tr>"

@@ -167,7 +167,7 @@ class Numbers(Rows, ABC):
 
     def _repr_html_(self) -> str:
         """The first few, as a notebook shows them."""
-        few = self.rows(torch.arange(min(10, len(self))))
+        few = self.rows(torch.arange(min(10, len(self)), device=self.mean.device))
         low, high = few.interval(0.9)
         columns = (few.mean, few.std, few.aleatoric.sqrt(), few.epistemic.sqrt(), low, high)
         rows = "".join(

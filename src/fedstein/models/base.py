@@ -16,14 +16,16 @@ class ParticleModel(Protocol):
     """A network seen as a function of flat parameter vectors, N of them at a time.
 
     `x` is (B, ...) inputs, `y` (B,) or (B, ...) targets. Particles are (N, dim), in the order of the
-    module's `named_parameters()`, so that both paths mean the same thing by the same vector.
+    module's `named_parameters()`, so that both paths mean the same thing by the same vector. All of them must be on
+    the model's device; only `draw` is on the CPU, whose generators give every device the same numbers.
     """
 
     dim: int
+    device: torch.device
     likelihood: Likelihood  # what the outputs say of a target: the loss is its
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """(count, dim) starting particles: weights N(0, 1/(fan_in + 1)), biases 0."""
+        """(count, dim) starting particles on the CPU: weights N(0, 1/(fan_in + 1)), biases 0."""
         ...
 
     def loss(self, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:

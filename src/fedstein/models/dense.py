@@ -16,10 +16,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood
 
-__all__ = ["Activation", "DenseStack", "Precision", "has_bf16_units"]
+__all__ = ["Activation", "DenseStack", "Precision", "has_bf16_units", "takes_bf16"]
 
 Activation = Literal["relu", "tanh"]
 Precision = Literal["float32", "bf16"]
@@ -28,10 +29,24 @@ _WIDE = 256  # batch from which one product for all particles beats one for each
 _threshold_backward = torch.ops.aten.threshold_backward
 
 
-def has_bf16_units() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16)."""
-    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    return any(bool(getattr(torch.cpu, name, bool)()) for name in names)
+def has_bf16_units(device: torch.device = CPU) -> bool:
+    """Whether a device multiplies bfloat16 matrices in hardware; of a CPU, by AMX or AVX-512 BF16."""
+    if device.type == "cpu":
+        names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+        return any(bool(getattr(torch.cpu, name, bool)()) for name in names)
+    supported = getattr(torch.get_device_module(device), "is_bf16_supported", None)
+    return supported is not None and bool(supported())
+
+
+def takes_bf16(precision: Precision, device: torch.device) -> bool:
+    """Whether products are to be of bfloat16; where they cannot be, a warning says so."""
+    if precision != "bf16":
+        return False
+    units = has_bf16_units(device)
+    if not units:
+        what = "This CPU" if device.type == "cpu" else f"The device {device}"
+        warnings.warn(f"{what} has no bf16 matrix units: products stay float32.", stacklevel=3)
+    return units
 
 
 class DenseStack:
@@ -45,6 +60,7 @@ class DenseStack:
         precision: "bf16" rounds the operands of the wide products to bfloat16, where the CPU has units for
             them. Elsewhere that would be much slower, so they stay float32, with a warning.
         likelihood: of the targets, given the outputs.
+        device: on which its callers put particles and inputs; it has no tensors of its own.
 
     >>> DenseStack([784, 100, 10]).dim
     79510
@@ -56,6 +72,7 @@ class DenseStack:
         activation: Activation = "relu",
         precision: Precision = "float32",
         likelihood: Likelihood = Categorical(),  # noqa: B008  (frozen)
+        device: torch.device = CPU,
     ) -> None:
         if len(sizes) < 2 or min(sizes) < 1:
             raise UserError(f"The 'sizes' of DenseStack must be two or more numbers >= 1. Got {list(sizes)} instead.")
@@ -64,9 +81,9 @@ class DenseStack:
         self.likelihood = likelihood
         # The softmax of plain cross-entropy is written out; whatever else there may be goes by its losses.
         self._softmax = isinstance(likelihood, Categorical) and likelihood.class_weights is None
-        self._bf16 = precision == "bf16" and has_bf16_units()
-        if precision == "bf16" and not self._bf16:
-            warnings.warn("This CPU has no bf16 matrix units: products stay float32.", stacklevel=2)
+        self.device = device
+        self._precision = precision
+        self._bf16 = takes_bf16(precision, device)
         self._slices: list[tuple[int, int, int]] = []  # start of the weight, of the bias, end
         start = 0
         for inputs, outputs in pairwise(self.sizes):
@@ -76,8 +93,14 @@ class DenseStack:
         self.dim = start
         self._scratch: dict[tuple[int, int], Tensor] = {}
 
+    def on(self, device: torch.device) -> DenseStack:
+        """The same on another device."""
+        if device == self.device:
+            return self
+        return DenseStack(self.sizes, self.activation, self._precision, self.likelihood, device)
+
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Weights N(0, 1/(fan_in + 1)), biases 0."""
+        """Weights N(0, 1/(fan_in + 1)), biases 0; on the CPU."""
         particles = torch.zeros(count, self.dim)
         for inputs, (start, bias, _) in zip(self.sizes[:-1], self._slices, strict=True):
             weights = torch.randn(count, bias - start, generator=generator)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.models.held import single_output
 
@@ -115,23 +116,29 @@ class _Stop(Exception):  # noqa: N818  (no error: the rest of the forward pass i
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Before:
-    """The frozen part of a module: from its inputs to what goes into its head."""
+    """The frozen part of a module: from its inputs to what goes into its head. Both are on the CPU."""
 
     whole: nn.Module
     path: str
     shape: torch.Size  # of what goes into the head, of one input
     dtype: torch.dtype
+    device: torch.device = CPU  # where the work is done
+
+    def on(self, device: torch.device) -> Before:
+        """The same, but done on another device. The module that it is of is moved."""
+        self.whole.to(device)
+        return replace(self, device=device)
 
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) == 0:
             return torch.empty(0, *self.shape, dtype=self.dtype)
         with torch.no_grad():
-            return torch.cat([self._chunk(chunk) for chunk in torch.split(x, _CHUNK)])
+            return torch.cat([self._chunk(chunk.to(self.device)).cpu() for chunk in torch.split(x, _CHUNK)])
 
     def identity(self) -> str:
         """A digest of what it computes: its layers and the values that are frozen; not the trained ones."""
         kinds = [(name, type(part).__qualname__, part.extra_repr()) for name, part in self.whole.named_modules()]
-        content = hashlib.sha256(repr((self.path, kinds)).encode())
+        content = hashlib.sha256(repr((self.path, kinds, self.device.type)).encode())
         trained = {name for name, value in self.whole.named_parameters(remove_duplicate=False) if value.requires_grad}
         for name, value in sorted(self.whole.state_dict().items()):
             if name not in trained:
@@ -144,7 +151,7 @@ class Before:
 
         Since the module returns the head's very result, this is what comes out.
         """
-        whole = copy.deepcopy(self.whole)
+        whole = copy.deepcopy(self.whole).to(CPU)
         parent, _, name = self.path.rpartition(".")
         setattr(whole.get_submodule(parent), name, nn.Identity())
         return whole

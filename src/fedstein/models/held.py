@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.models.norms import refuse_batch_norm
 
-__all__ = ["Held", "Loss", "single_output"]
+__all__ = ["Held", "Loss", "device_of", "single_output"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs of the module (B, ...), targets) -> (B,) losses."""
@@ -27,9 +28,10 @@ class Held:
         module: of the user; never changed.
         loss: per-example losses.
         bf16: the forward pass is under autocast to bfloat16.
+        device: where the copy is; that of the module's parameters if None.
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, bf16: bool = False) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, bf16: bool = False, device: torch.device | None = None) -> None:
         refuse_batch_norm(module)
         for name, value in module.named_parameters():
             if isinstance(value, nn.parameter.UninitializedParameter):
@@ -41,6 +43,8 @@ class Held:
             raise UserError(f"The 'module' must be one that copy.deepcopy can copy: {error}.") from error
         for copied, value in zip(self.module.parameters(), module.parameters(), strict=True):
             copied.requires_grad_(value.requires_grad)
+        self.device = device_of(module) if device is None else device
+        self._move(module)
         self.loss = loss
         self.bf16 = bf16
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
@@ -56,11 +60,21 @@ class Held:
         """Without the flat array: in a copy the parameters are no views of it any more."""
         return self.__dict__ | {"_flat": None}
 
+    def _move(self, module: nn.Module) -> None:
+        """Take the copy to its device, wherever the user's own is."""
+        own = [*self.module.parameters(), *self.module.buffers()]
+        if all(value.device == self.device for value in own):
+            return
+        try:
+            self.module.to(self.device)
+        except Exception as error:  # a type that the device has not, a class that moves in a way of its own
+            raise UserError(f"The 'module' must be one that can be moved to {self.device}: {error}.") from error
+
     def put_in(self, particle: Tensor) -> None:
         """Give the module the parameters `particle` (dim,): by a single copy, they are views of one flat array."""
         flat = self._flat
         if flat is None or flat.dtype != particle.dtype:
-            flat = self._flat = torch.empty(self.dim, dtype=particle.dtype)
+            flat = self._flat = torch.empty(self.dim, dtype=particle.dtype, device=self.device)
             for parameter, piece in zip(self.parameters.values(), torch.split(flat, self.sizes), strict=True):
                 parameter.data = piece.view(parameter.shape)
         flat.copy_(particle.detach())
@@ -79,7 +93,7 @@ class Held:
         """(B, ...) what `call`, the module with some parameters, makes of `x`: checked, and float32 after bfloat16."""
         first = x.shape[1:] not in self._shapes
         given = x.clone() if first or self._writes else x
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16, cache_enabled=False):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             output = single_output(call(given))
         if first and given._version:
             self._writes = True
@@ -96,6 +110,11 @@ class Held:
                 f"input before, and now {tuple(output.shape[1:])}."
             )
         return output.float() if self.bf16 else output
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module's parameters are, or the first of them."""
+    return next((value.device for value in module.parameters()), CPU)
 
 
 def single_output(output: Any) -> Tensor:

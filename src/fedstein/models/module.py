@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import pairwise
 from math import prod
 from typing import Any, Literal
@@ -13,8 +12,8 @@ from torch.nn import functional
 
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood, OwnLoss
-from fedstein.models.dense import Activation, DenseStack, Precision, has_bf16_units
-from fedstein.models.held import Held, Loss
+from fedstein.models.dense import Activation, DenseStack, Precision, takes_bf16
+from fedstein.models.held import Held, Loss, device_of
 from fedstein.models.refusals import check_module, notes_on, takes_tokens
 from fedstein.models.ways import Loop, Vmap, Way, Ways, faster
 
@@ -51,6 +50,7 @@ class TorchModule:
             or "auto" for the faster one, measured by `choose` or at the first gradient.
         precision: "bf16" for a forward pass under autocast to bfloat16, where the CPU has units for it; gradients are
             float32.
+        device: to which our copy of the module is moved; that of the module's own parameters if None.
 
     Attributes:
         way: the one taken; "auto" before it is chosen. Until then losses and outputs go by the loop.
@@ -67,20 +67,29 @@ class TorchModule:
         *,
         way: Way | Literal["auto"] = "vmap",
         precision: Precision = "float32",
+        device: torch.device | None = None,
     ) -> None:
         if way not in ("auto", "vmap", "loop"):
             raise UserError(f"The 'way' must be 'auto', 'vmap' or 'loop'. Got {way!r} instead.")
-        bf16 = precision == "bf16" and has_bf16_units()
-        if precision == "bf16" and not bf16:
-            warnings.warn("This CPU has no bf16 matrix units: products stay float32.", stacklevel=2)
+        device = device_of(module) if device is None else device
         self.way = way
+        self.device = device
+        self._precision = precision
         self.likelihood = as_likelihood(loss)
-        self._held = Held(module, self.likelihood.losses, bf16)
+        self._held = Held(module, self.likelihood.losses, takes_bf16(precision, device), device)
         self._vmap, self._loop = Vmap(self._held), Loop(self._held)
         self.dim = self._held.dim
         self.notes = notes_on(self._held.module)
         # Where particles start. (Particles that are put in have memory of their own: these stay as they are.)
-        self._start = {name: p.detach() for name, p in self._held.parameters.items() if p.dim() < 2}
+        self._start = {name: p.detach().cpu() for name, p in self._held.parameters.items() if p.dim() < 2}
+
+    def on(self, device: torch.device) -> TorchModule:
+        """The same on another device; where particles start stays as it is."""
+        if device == self.device:
+            return self
+        moved = TorchModule(self.module, self.likelihood, way=self.way, precision=self._precision, device=device)
+        moved._start, moved.notes = self._start, self.notes
+        return moved
 
     @property
     def module(self) -> nn.Module:
@@ -100,7 +109,7 @@ class TorchModule:
             particles: as many as there will be.
         """
         if self.way == "auto":
-            self.way = faster(self._held, particles, x, y)
+            self.way = faster(self._held, self._here(particles), self._here(x), self._here(y))
         return self.way
 
     def check(self, x: Tensor, y: Tensor) -> None:
@@ -114,7 +123,8 @@ class TorchModule:
             UserError: it does not run on them, returns something else than (B, ...) numbers of one shape, gives NaN at
                 the start, draws at random or keeps state, or cannot be gone through in the way that was asked for.
         """
-        particles = self.draw(2, torch.Generator().manual_seed(0))
+        particles = self._here(self.draw(2, torch.Generator().manual_seed(0)))
+        x, y = self._here(x), self._here(y)
         unused = check_module(self._held, particles, x, y, classifies=isinstance(self.likelihood, Categorical))
         self.notes = notes_on(self._held.module, unused)
         if self.way == "vmap":
@@ -130,10 +140,10 @@ class TorchModule:
 
     def takes_tokens(self, x: Tensor) -> bool:
         """Whether `x`, whole numbers, must reach the module as int64: it runs on them so, and fails on float32."""
-        return takes_tokens(self._held.module, x)
+        return takes_tokens(self._held.module, self._here(x))
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Weights N(0, 1/(fan_in + 1)), biases 0; other vectors (scales of norms) as in the module."""
+        """Weights N(0, 1/(fan_in + 1)), biases 0; other vectors (scales of norms) as in the module; on the CPU."""
         pieces = []
         for name, value in self._held.parameters.items():
             if value.dim() >= 2:
@@ -161,6 +171,10 @@ class TorchModule:
         """(N, B, ...)."""
         return self._ways.outputs(particles, x)
 
+    def _here(self, value: Any) -> Any:
+        """On the model's device; what is no tensor is for others to refuse."""
+        return value.to(self.device) if isinstance(value, Tensor) else value
+
 
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
@@ -171,6 +185,7 @@ def particle_model(
     precision: Precision = "float32",
     example: Tensor | None = None,
     way: Way | Literal["auto"] = "vmap",
+    device: torch.device | None = None,
 ) -> DenseStack | TorchModule:
     """`module` as particles: by the fast path if it is a dense stack with a likelihood, else as a `TorchModule`.
 
@@ -184,6 +199,7 @@ def particle_model(
         precision: "bf16" for bfloat16 products.
         example: some inputs.
         way: of the general path, see `TorchModule`.
+        device: where it computes; where the module's own parameters are if None.
 
     >>> type(particle_model(nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))).__name__
     'DenseStack'
@@ -191,14 +207,15 @@ def particle_model(
     'TorchModule'
     """
     likelihood = as_likelihood(loss)
-    dense = _dense_stack(module, precision, example, likelihood) if likelihood.predicts else None
+    device = device_of(module) if device is None else device
+    dense = _dense_stack(module, precision, example, likelihood, device) if likelihood.predicts else None
     if dense is not None:
         return dense
-    return TorchModule(module, likelihood, way=way, precision=precision)
+    return TorchModule(module, likelihood, way=way, precision=precision, device=device)
 
 
 def _dense_stack(
-    module: nn.Module, precision: Precision, example: Tensor | None, likelihood: Likelihood
+    module: nn.Module, precision: Precision, example: Tensor | None, likelihood: Likelihood, device: torch.device
 ) -> DenseStack | None:
     layers: list[Any] = list(module) if type(module) is nn.Sequential else [module]
     if layers and type(layers[0]) is nn.Flatten:
@@ -215,7 +232,7 @@ def _dense_stack(
     if not plain:
         return None
     sizes = [linear[0].in_features, *(part.out_features for part in linear)]
-    stack = DenseStack(sizes, _ACTIVATIONS[between.pop()] if between else "relu", precision, likelihood)
+    stack = DenseStack(sizes, _ACTIVATIONS[between.pop()] if between else "relu", precision, likelihood, device)
     own = nn.utils.parameters_to_vector(module.parameters()).detach()
     if len(own) != stack.dim:  # layers that share parameters
         return None

@@ -6,8 +6,10 @@ that this user has trained with (`store/allowed.py`) for a run folder, the agent
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -18,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedstein.by_name import NAME, imported
+from fedstein.devices import CPU
 from fedstein.errors import UserError, like
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "listing",
     "load_weights",
     "make_module",
+    "on_cpu",
     "unlike_listing",
 ]
 
@@ -80,6 +84,30 @@ def make_module(
     if values:
         _put(module, values)
     return module.eval()
+
+
+def on_cpu(module: nn.Module, what: str, computes_on: torch.device) -> nn.Module:
+    """The module, or a copy of it on the CPU if it is elsewhere: it is moved on from there, and checked here.
+
+    Args:
+        module: of a user; never changed.
+        what: it is, for the words of a warning.
+        computes_on: where the run computes: what is there already is moved without a word.
+    """
+    places = {value.device for value in (*module.parameters(), *module.buffers())}
+    if places <= {CPU}:
+        return module
+    if not places <= {CPU, computes_on}:
+        names = ", ".join(sorted(map(str, places)))
+        warnings.warn(
+            f"{what} is on {names}, and the run computes on {computes_on}: a copy is moved there. What a run computes "
+            "on is its setting 'device'.",
+            stacklevel=3,
+        )
+    try:
+        return copy.deepcopy(module).to(CPU)
+    except Exception as error:  # whatever a user's own class raises
+        raise UserError(f"{what} must be one that copy.deepcopy can copy, and that can be moved: {error}.") from error
 
 
 def importable(name: str) -> None:

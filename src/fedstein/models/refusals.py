@@ -71,7 +71,7 @@ def _check_outputs(held: Held, x: Tensor, classifies: bool) -> None:
     except Exception as error:  # whatever a user's own class raises
         raise UserError(
             f"The 'module' does not run on inputs of shape {tuple(x.shape)} and type {x.dtype}: {error}. "
-            f"{_tokens_meant(held.module, x)}"
+            f"{_what_to_do(held, x)}"
         ) from error
     first, second = outputs
     if classifies and first.dim() != 2:
@@ -139,8 +139,13 @@ def _runs(module: nn.Module, x: Tensor) -> bool:
     return True
 
 
-def _tokens_meant(module: nn.Module, x: Tensor) -> str:
-    if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in module.modules()):
+def _what_to_do(held: Held, x: Tensor) -> str:
+    if held.device.type != "cpu":
+        return (
+            f"On {held.device}, what its forward makes must be made where the inputs are (device=x.device), and "
+            "tensors of its own must be parameters or buffers. Try device='cpu' to tell this from other mistakes."
+        )
+    if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in held.module.modules()):
         return "It has an embedding: if the inputs are token ids, give them as whole numbers (int64)."
     return "Call it on one of the inputs in evaluation mode, and look why."
 

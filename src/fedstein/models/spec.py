@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedstein.by_name import NAME
 from fedstein.checked import Checked
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
 from fedstein.likelihoods import Likelihood
@@ -31,6 +32,7 @@ from fedstein.models.named import (
     listing,
     load_weights,
     make_module,
+    on_cpu,
     unlike_listing,
 )
 from fedstein.models.task import Init, Task
@@ -149,6 +151,7 @@ def network(
     frozen: Values | None = None,
     parameters: Mapping[str, str] | None = None,
     knows: str | None = None,
+    device: torch.device = CPU,
 ) -> Network:
     """The network that settings mean.
 
@@ -162,21 +165,27 @@ def network(
         frozen: what a run has kept of it; what the settings say if None.
         parameters: the listing that a run has kept, for the words of a refusal.
         knows: what a run has kept of where `model.weights` came from.
+        device: where it computes.
     """
     if model.module is not None:
-        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters, knows)
+        return _by_name(model, prior, likelihood, inputs, seed, frozen, parameters, knows, device)
     if prior.init == "module":
         raise UserError("The 'prior.init' module needs 'model.module': the built-in network has no values of its own.")
     sizes = [inputs.numel(), *model.hidden, outputs]
-    whole = DenseStack(sizes, model.activation, model.precision, likelihood)
+    whole = DenseStack(sizes, model.activation, model.precision, likelihood, device)
     if frozen is None:
         return Network(whole, size=whole.dim)
     features = frozen.get(FEATURES)
     if features is None or len(features) != whole.dim:
         came = "none" if features is None else f"{len(features):,}"
         raise UserError(f"The frozen network must have {whole.dim:,} parameters. Got {came} instead.")
-    last = DenseStack(sizes[-2:], model.activation, model.precision, likelihood)
-    return Network(last, partial(whole.features, features), frozen, size=whole.dim)
+    last = DenseStack(sizes[-2:], model.activation, model.precision, likelihood, device)
+    return Network(last, partial(_features, whole, features), frozen, size=whole.dim)
+
+
+def _features(whole: DenseStack, features: Tensor, x: Tensor) -> Tensor:
+    """What is frozen, done on the device; from the CPU to the CPU."""
+    return whole.features(features.to(whole.device), x.to(whole.device)).cpu()
 
 
 def _by_name(
@@ -188,9 +197,11 @@ def _by_name(
     frozen: Values | None,
     parameters: Mapping[str, str] | None,
     knows: str | None,
+    device: torch.device,
 ) -> Network:
     assert model.module is not None
     module = make_module(model.module, model.args, seed, model.particles, frozen)
+    module = on_cpu(module, f"The 'model.module' {model.module!r}", device)
     now = listing(module)
     if model.fingerprint is None:
         again = listing(make_module(model.module, model.args, seed, model.particles))
@@ -217,6 +228,8 @@ def _by_name(
     split = split_head(module, example) if len(learnt) < len(list(module.parameters())) else None
     head, prepare = (module, None) if split is None else split
     seen = example if prepare is None else prepare(example)
-    particles = particle_model(head, likelihood, precision=model.precision, example=seen, way=model.way)
+    particles = particle_model(head, likelihood, model.precision, seen, model.way, device)
+    if prepare is not None:
+        prepare = prepare.on(device)
     size = sum(value.numel() for value in module.parameters())
     return Network(particles, prepare, kept or None, start, now, size, knows)

@@ -5,7 +5,6 @@ Both give the same up to rounding (about 1e-6 of a gradient's length), but not t
 
 from __future__ import annotations
 
-import time
 import warnings
 from functools import partial
 from statistics import median
@@ -15,13 +14,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
+from fedstein.devices import clock
 from fedstein.models.held import Held
 
 __all__ = ["Loop", "Vmap", "Way", "Ways", "faster"]
 
 Way = Literal["vmap", "loop"]
 _REPETITIONS = 3  # at least, unless they take more than _MOST
-_ENOUGH, _MOST = 0.2, 2.0  # seconds of CPU
+_ENOUGH, _MOST = 0.2, 2.0  # seconds
 _WORTH = 0.9  # of the loop's time: below it vmap is taken, which needs N times the memory
 _AGREE, _AGREE_BF16 = 1e-3, 5e-2  # of the gradient's length; they are far nearer unless vmap computes something else
 
@@ -115,7 +115,7 @@ class Loop:
 
 
 def faster(held: Held, particles: Tensor, x: Tensor, y: Tensor) -> Way:
-    """The way that needs less CPU time for a gradient here and now; `loop` where vmap fails or gives something else.
+    """The way that takes less time for a gradient here and now; `loop` where vmap fails or gives something else.
 
     Args:
         held: the module.
@@ -138,8 +138,8 @@ def faster(held: Held, particles: Tensor, x: Tensor, y: Tensor) -> Way:
     spent, out = 0.0, torch.empty_like(particles)
     while spent < _MOST and (spent < _ENOUGH or len(seconds["loop"]) < _REPETITIONS):
         for way, path in ways.items():
-            began = time.process_time()
+            began = clock(held.device)
             path.gradient(particles, x, y, 1.0, out)
-            seconds[way].append(time.process_time() - began)
+            seconds[way].append(clock(held.device) - began)
             spent += seconds[way][-1]
     return "vmap" if median(seconds["vmap"]) < _WORTH * median(seconds["loop"]) else "loop"

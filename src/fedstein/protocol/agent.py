@@ -1,8 +1,12 @@
-"""The agent's side of a round, the same on every engine: visit, send, and settle once it is known what was applied."""
+"""The agent's side of a round, the same on every engine: visit, send, and settle once it is known what was applied.
+
+Here is the border of the device: what a method computes with is moved there, and what comes of it is moved back.
+Orders, frames, wishes and memories are on the CPU.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +15,7 @@ from torch import Tensor
 
 from fedstein.coding import send, send_plain
 from fedstein.data import Examples
+from fedstein.devices import CPU
 from fedstein.errors import DivergedError
 from fedstein.methods import Memory, Visit
 from fedstein.models import Task
@@ -41,7 +46,7 @@ def answer(order: Order, task: Task, data: Examples) -> tuple[Answer, Waiting]:
     method, link = order.terms.method, order.terms.link
     residual = order.memory.get(RESIDUAL)
     visit = visit_of(order, task, data)
-    wish = method.visit(visit) - order.particles
+    wish = method.visit(_where_it_computes(visit)).to(CPU) - order.particles
     if not torch.isfinite(wish.sum()):
         raise DivergedError(
             f"The particles are no longer finite: round {order.round + 1}, agent {order.agent}, "
@@ -57,7 +62,7 @@ def answer(order: Order, task: Task, data: Examples) -> tuple[Answer, Waiting]:
 
 
 def visit_of(order: Order, task: Task, data: Examples) -> Visit:
-    """The visit that is ordered, as its method sees it."""
+    """The visit that is ordered, on the CPU: what waits for its outcome takes no place on a device."""
     return Visit(
         model=task.model,
         data=data,
@@ -77,11 +82,24 @@ def settle(waiting: Waiting, outcome: Outcome | None) -> Memory:
     An agent that was refused keeps its memory as it was, and with feedback all of its wish.
     """
     terms, visit = waiting.order.terms, waiting.visit
-    memory = visit.memory if outcome is None else terms.method.settle(visit, waiting.arrives * outcome.share)
+    memory = visit.memory
+    if outcome is not None:
+        applied = (waiting.arrives * outcome.share).to(visit.model.device)
+        kept = terms.method.settle(_where_it_computes(visit), applied)
+        memory = {name: value.to(CPU) for name, value in kept.items()}
     if terms.link is not None and terms.link.feedback:
         left = waiting.wish if outcome is None else waiting.wish - waiting.arrives
         memory = memory | {RESIDUAL: left}
     return memory
+
+
+def _where_it_computes(visit: Visit) -> Visit:
+    """The same visit as its method sees it: particles and memory on the model's device. Batches follow one by one."""
+    device = visit.model.device
+    if device == visit.particles.device:
+        return visit
+    memory = {name: value.to(device) for name, value in visit.memory.items()}
+    return replace(visit, particles=visit.particles.to(device), memory=memory)
 
 
 def _rounding(visit: Visit) -> np.random.Generator:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 from torch import Tensor
 
 from fedstein.coding import Upload, letter_bits
+from fedstein.devices import CPU
 from fedstein.errors import OrderError, PayloadError, UserError
 from fedstein.likelihoods import Likelihood, likelihood_of
 from fedstein.methods import FORGETTING, METHODS, Memory, Method
@@ -93,13 +94,19 @@ class Head(_Part):
             table[part] = {"name": getattr(self, part).name, **table[part]}
         return json.dumps(table, allow_nan=False)
 
-    def network(self, frozen: Values | None) -> Network:
-        """The network, from values that are not learnt. OrderError where it is not what the server says."""
+    def network(self, frozen: Values | None, device: torch.device = CPU) -> Network:
+        """The network, from values that are not learnt. OrderError where it is not what the server says.
+
+        Args:
+            frozen: those values.
+            device: where it computes: the agent's own affair, of which an order says nothing.
+        """
         if (None if frozen is None else digest(frozen)) != self.frozen:
             raise OrderError("The frozen values are not those that the order is about.")
         try:
+            shape = torch.Size(self.inputs)
             return network(
-                self.model, self.prior, self.likelihood, torch.Size(self.inputs), self.outputs, self.seed, frozen
+                self.model, self.prior, self.likelihood, shape, self.outputs, self.seed, frozen, device=device
             )
         except OrderError:
             raise

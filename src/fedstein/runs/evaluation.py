@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedstein.data import SHIFTS, as_inputs, enlarge, joined, load_digits, loaded, shifted
+from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.likelihoods import score_predictions
 from fedstein.metrics import Prediction, ece_floor, ood_auroc, scaled
@@ -49,7 +50,10 @@ def load_run(run: Path, split: str | None = None, given: Given | None = None) ->
     """
     config, lineage = load_run_config(run), load_lineage(run)
     torch.set_num_threads(config.threads)
-    problem = build_problem(config, lineage, given=given, kept=load_kept(run), split=split, remote=is_remote(run))
+    problem = build_problem(
+        config, lineage, given=given, kept=load_kept(run), split=split, remote=is_remote(run),
+        device=device_or_cpu(config.device),
+    )  # fmt: skip
     particles = load_particles(run)
     check_particles(run, config, problem.dim, particles)
     return Loaded(config, lineage, problem, particles)

@@ -47,7 +47,8 @@ class Recorded:
     def edits(self, config: Config, lineage: Lineage) -> list[str]:
         """How these differ from it, one line a key."""
         history = differences({"lineage": self.lineage}, {"lineage": lineage.table() if lineage else {}})
-        return [*differences(self.config, to_table(config)), *history]
+        # A run from before there were devices was on the CPU.
+        return [*differences({"device": "cpu"} | self.config, to_table(config)), *history]
 
 
 def recorded_config(run: Path) -> Recorded | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedstein.data import Examples, Rows
+from fedstein.data import Examples, Held, Rows
 from fedstein.data.examples import as_taken, read_examples
+from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.inference import Prior
 from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.models import Init, Loss, Precision, TorchModule, Way, cross_entropy, particle_model
 from fedstein.models.dense import DenseStack
+from fedstein.models.named import on_cpu
 from fedstein.settings import Config
 from fedstein.store.files import write
 
@@ -44,6 +46,8 @@ class Given:
     loss: Loss | Likelihood = cross_entropy
     prior: Prior | None = None  # where no config can say it
     outputs: int = 0  # of the module, for one input; 0: the loss is one's own
+    names: tuple[str, ...] = ()  # what people call the agents
+    class_names: tuple[str, ...] = ()  # and the classes
 
     def __repr__(self) -> str:
         return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
@@ -52,6 +56,10 @@ class Given:
         """(dim,) the values of what is learnt, as the module has them."""
         learnt = [value for value in self.module.parameters() if value.requires_grad]
         return torch.cat([value.detach().reshape(-1).float() for value in learnt])
+
+    def on(self, device: torch.device) -> Given:
+        """The same, to compute on another device."""
+        return self if device == self.model.device else replace(self, model=self.model.on(device))
 
     def fingerprint(self, init: Init = "fan-in") -> str:
         """Of the structure of the module, of the values that the run hangs on, and the names of loss and prior.
@@ -87,27 +95,41 @@ def _described(prior: Prior | None) -> str:
 
 def take_in(
     module: nn.Module,
-    agents: Sequence[Any],
+    agents: Sequence[Any] | Held,
     test: Any = None,
     loss: Loss | Likelihood = cross_entropy,
     prior: Prior | None = None,
     precision: Precision = "float32",
     way: Way | Literal["auto"] = "auto",
+    class_names: Sequence[str] = (),
+    device: torch.device = CPU,
 ) -> Given:
     """Check what a user gave, and make it what training takes.
 
     Args:
         module: maps (B, ...) inputs to (B, classes) logits, or to whatever `loss` takes.
-        agents: one (x, y) pair or map-style data set for each; None for an agent that was erased.
+        agents: one (x, y) pair or data set of torch for each, None for an agent that was erased; or a `Held`, which
+            brings test data and names as well.
         test: the same, or None.
         loss: a likelihood, or per-example losses.
         prior: where it is not N(0, std^2 I).
         precision: of the products.
         way: how several particles are computed, where the module is no dense stack.
+        class_names: what people call the classes; as the data sets say if left out.
+        device: where it computes. Data stays on the CPU; a module that is on yet another device is moved, with a
+            warning.
 
     Raises:
         UserError: something does not fit.
     """
+    people: tuple[str, ...] = ()
+    if isinstance(agents, Held):
+        people, test, class_names = (
+            agents.agent_names,
+            agents.test if test is None else test,
+            class_names or agents.class_names,
+        )
+        agents = [data if len(data) else None for data in agents.agents]
     if not isinstance(module, nn.Module):
         raise UserError(f"The 'module' must be a Module. Got {module!r} instead.")
     if not isinstance(loss, Likelihood) and not callable(loss):
@@ -134,8 +156,9 @@ def take_in(
                 f"{name}: x must be shaped like that of {first_name}, {tuple(first.x.shape[1:])}. "
                 f"Got {tuple(data.x.shape[1:])} instead."
             )
+    module = on_cpu(module, "The 'module'", device)
     some = first.x[:2].float()
-    model = particle_model(module, loss, precision, some, way)
+    model = particle_model(module, loss, precision, some, way, device)
     tokens = isinstance(model, TorchModule) and model.takes_tokens(some)
     known = {name: as_taken(data, name, tokens) for name, data in known.items()}
     first = known[first_name]
@@ -149,13 +172,29 @@ def take_in(
         for note in model.notes:
             warnings.warn(note, stacklevel=3)
     everyone = tuple(known.get(f"agents[{k}]", first.none()) for k in range(len(agents)))
-    return Given(module, model, everyone, known.get("test"), loss, prior, outputs)
+    classes = tuple(class_names) or _class_names(given)
+    if isinstance(model.likelihood, Categorical) and classes and len(classes) != outputs and class_names:
+        raise UserError(f"The 'class_names' must be {outputs}, one for each output. Got {len(classes)}.")
+    return Given(
+        module, model, everyone, known.get("test"), loss, prior, outputs, people,
+        classes if isinstance(model.likelihood, Categorical) and len(classes) == outputs else (),
+    )  # fmt: skip
+
+
+def _class_names(given: Sequence[Any]) -> tuple[str, ...]:
+    """As data sets have them: ours, torchvision's."""
+    for data in given:
+        for key in ("class_names", "classes"):
+            names = getattr(data, key, None)
+            if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
+                return tuple(names) if len(set(names)) == len(names) else ()
+    return ()
 
 
 def _outputs(model: DenseStack | TorchModule, x: Tensor, name: str) -> int:
     """How many numbers the module gives for one input."""
     try:
-        shape = model.outputs(model.draw(1, torch.Generator()), x[:1]).shape
+        shape = model.outputs(model.draw(1, torch.Generator()).to(model.device), x[:1].to(model.device)).shape
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise UserError(f"The 'module' does not run on the inputs of {name} ({x.dtype}): {error}.") from error
     if len(shape) != 3:

@@ -40,7 +40,9 @@ class Judge:
 
     def _on_test(self, model: ParticleModel, holdings: Holdings, particles: Tensor, test: Examples) -> Metrics:
         if not model.likelihood.predicts:  # a loss of one's own says nothing else
-            return {"loss": float(torch.cat([model.loss(particles, *part)[None] for part in _parts(test)]).mean())}
+            here = particles.to(model.device)
+            parts = [model.loss(here, x.to(model.device), y.to(model.device)).cpu() for x, y in _parts(test)]
+            return {"loss": float(torch.cat([losses[None] for losses in parts]).mean())}
         prediction = predict(model, particles, test.x)
         metrics = model.likelihood.scores(prediction, test.y, self.ece_bins)
         if holdings.erased and not holdings.remote:
@@ -76,8 +78,15 @@ def quality(model: ParticleModel, particles: Tensor, data: Examples) -> float:
 
 
 def predict(model: ParticleModel, particles: Tensor, x: Rows) -> Any:
-    """The mixture over particles, for inputs (n, ...): of the kind that the model's likelihood predicts."""
-    parts: list[Any] = [model.likelihood.predict(model.outputs(particles, chunk)) for chunk in chunks(x, _CHUNK)]
+    """The mixture over particles, for inputs (n, ...): of the kind that the model's likelihood predicts.
+
+    The networks compute on the model's device. What their outputs say is worked out on the CPU, in float64 where it
+    matters, which not every device has.
+    """
+    here = particles.to(model.device)
+    parts: list[Any] = [
+        model.likelihood.predict(model.outputs(here, chunk.to(model.device)).cpu()) for chunk in chunks(x, _CHUNK)
+    ]
     return join(parts)
 
 

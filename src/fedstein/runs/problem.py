@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedstein.data import Examples, Holdings, fit_targets, who_has_what
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
+from fedstein.devices import CPU, device_here
 from fedstein.engines import Crew
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
@@ -78,6 +79,11 @@ class Problem:
         return self.task.model.dim
 
     @property
+    def device(self) -> torch.device:
+        """Where models compute."""
+        return self.task.model.device
+
+    @property
     def network(self) -> Network | None:
         """The network that settings mean; None where it was given in Python, or there is none."""
         return None if self.inputs is None else self.inputs.network
@@ -102,6 +108,7 @@ def build_problem(
     split: str | None = None,
     watchers: Sequence[Watcher] = (),
     remote: bool = False,
+    device: torch.device | None = None,
 ) -> Problem:
     """The problem that a config describes.
 
@@ -113,11 +120,16 @@ def build_problem(
         split: what to evaluate on, if not what the config says.
         watchers: of the pre-training.
         remote: the agents keep their data elsewhere; here it is empty.
+        device: where models compute, if not where the config says.
+
+    Raises:
+        UserError: settings do not fit each other or the data, or the config's device is not here.
     """
+    device = device_here(config.device) if device is None else device
     if config.is_given:
-        return _given(config, lineage, given)
+        return _given(config, lineage, given if given is None else given.on(device))
     if config.data.synthetic:
-        problem = _synthetic(config, lineage)
+        problem = _synthetic(config, lineage, device)
         problem.holdings.check()
         return problem
     held = who_has_what(config.data, config.seed, split or config.evaluation.split, remote)
@@ -135,6 +147,7 @@ def build_problem(
         config.seed,
         parameters=kept.parameters,
         knows=kept.knows,
+        device=device,
     )
     agents, test = held.agents, held.test
     holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
@@ -167,12 +180,16 @@ def _folder_of(agent: int) -> str:
 
 def crew_of(config: Config, lineage: Lineage, problem: Problem, given: Given | None) -> Crew:
     """What an engine needs to know of the agents."""
-    build = partial(_build_again, config, lineage, given, problem.kept)
+    # What travels to another process is on the CPU, and is moved there.
+    travels = None if given is None else given.on(CPU)
+    build = partial(_build_again, config, lineage, travels, problem.kept, str(problem.device))
     return Crew(problem.task, problem.holdings, config.method.central, config.threads, build)
 
 
-def _build_again(config: Config, lineage: Lineage, given: Given | None, kept: Kept) -> tuple[Task, Holdings]:
-    problem = build_problem(config, lineage, given=given, kept=kept)
+def _build_again(
+    config: Config, lineage: Lineage, given: Given | None, kept: Kept, device: str
+) -> tuple[Task, Holdings]:
+    problem = build_problem(config, lineage, given=given, kept=kept, device=device_here(device))
     return problem.task, problem.holdings
 
 
@@ -229,7 +246,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
     if len(given.agents) != config.data.agents:
         raise UserError(f"The 'agents' must be {config.data.agents} data sets. Got {len(given.agents)}.")
     prior = GaussianPrior(config.prior.std) if given.prior is None else given.prior
-    holdings = Holdings(given.agents, lineage.erased)
+    holdings = Holdings(given.agents, lineage.erased, names=given.names)
     holdings.check()
     raw = None if given.test is None else given.test.x
     return Problem(
@@ -240,7 +257,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
     )
 
 
-def _synthetic(config: Config, lineage: Lineage) -> Problem:
+def _synthetic(config: Config, lineage: Lineage, device: torch.device) -> Problem:
     """A problem with a known posterior; particles start as draws of the prior."""
     if config.data.name == "synthetic-mixture":
         mixture = MixtureAgents.two()
@@ -254,7 +271,7 @@ def _synthetic(config: Config, lineage: Lineage) -> Problem:
                 "smoothing_floor": mixture.smoothing_floor(len(particles), bandwidth),
             }
 
-        task = Task(TorchModule(mixture.module(), negative), mixture.prior, "prior")
+        task = Task(TorchModule(mixture.module(), negative, device=device), mixture.prior, "prior")
         return Problem(task, holdings, Judge(exact=distance))
     seed = config.seed if config.data.seed is None else config.data.seed
     gaussian = GaussianMean.draw(
@@ -266,7 +283,7 @@ def _synthetic(config: Config, lineage: Lineage) -> Problem:
     if isinstance(config.method, BayesianMethod):
         counted, temperature = config.method.likelihood, config.method.temperature
     exact = partial(gaussian.errors, counted=counted, temperature=temperature)
-    task = Task(TorchModule(gaussian.module(), negative), gaussian.prior, "prior")
+    task = Task(TorchModule(gaussian.module(), negative, device=device), gaussian.prior, "prior")
     return Problem(task, holdings, Judge(exact=exact))
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import torch
+
+from fedstein.devices import CPU
 from fedstein.errors import RunError, UserError
 from fedstein.protocol.state import State, Told
 from fedstein.runs.folder import load_run_config, recorded_config
@@ -41,8 +44,9 @@ class Recorder:
     Use `Recorder.create` or `Recorder.resume`, as a context manager.
     """
 
-    def __init__(self, path: Path, config: Config, lineage: Lineage, lock: int) -> None:
+    def __init__(self, path: Path, config: Config, lineage: Lineage, lock: int, device: torch.device = CPU) -> None:
         self.path, self.config, self.lineage = path, config, lineage
+        self._device = device  # on which it is computed from now on
         self.told = Told()  # of the last round that is on disk
         self._lock = lock
         self._state: State | None = None
@@ -63,6 +67,7 @@ class Recorder:
         lineage: Lineage = Lineage(),  # noqa: B008  (frozen)
         kept: Kept = Kept(),  # noqa: B008  (frozen)
         given: Given | None = None,
+        device: torch.device = CPU,
     ) -> Recorder:
         """A new run folder.
 
@@ -72,6 +77,7 @@ class Recorder:
             lineage: the erasures behind the model.
             kept: what it keeps of the network, so that it hangs on no other run or file.
             given: what was given in Python.
+            device: on which it is computed, for the record.
         """
         try:
             path.mkdir(parents=True)
@@ -94,21 +100,22 @@ class Recorder:
             keep(path, kept, config)
             if given is not None:
                 keep_digests(path, given)
-            write(path / "environment.json", to_json(environment(config.threads), indent=2).encode())
+            write(path / "environment.json", to_json(environment(config.threads, device), indent=2).encode())
             save_lineage(path, lineage)
             write(path / "config.toml", to_toml(config).encode())
-            run = cls(path, config, lineage, lock)
+            run = cls(path, config, lineage, lock, device)
             run._note_start()
             run.journal.sync()
         return run
 
     @classmethod
-    def resume(cls, path: Path, rounds: int | None = None) -> tuple[Recorder, State | None]:
+    def resume(cls, path: Path, rounds: int | None = None, device: torch.device = CPU) -> tuple[Recorder, State | None]:
         """An existing run folder and the state to go on from; None if it was stopped before the first checkpoint.
 
         Args:
             path: the run folder.
             rounds: extend the run to so many rounds.
+            device: on which it is computed from now on, for the record.
 
         Raises:
             UserError: no run folder, in use, its config was edited, or no checkpoint can be used.
@@ -117,7 +124,7 @@ class Recorder:
             raise UserError(f"The '--rounds' must be in 1..{MOST_ROUNDS}. Got {rounds} instead.")
         config = load_run_config(path, careful=False)
         with _writing(path):
-            run = cls(path, config, load_lineage(path), take_lock(path))
+            run = cls(path, config, load_lineage(path), take_lock(path), device)
         try:
             with _writing(path):
                 return run, run._go_on(rounds)
@@ -145,7 +152,7 @@ class Recorder:
             write(self.path / "config.toml", to_toml(self.config).encode())
         self._tidy(done)
         before = next((event.get("environment") for event in read_journal(self.path) if "environment" in event), None)
-        now = environment(self.config.threads)
+        now = environment(self.config.threads, self._device)
         for line in unlike(before, now):
             warnings.warn(f"{line}: the result may differ in its last bits from an uninterrupted run.", stacklevel=2)
         self.journal.note("resumed", round=done, environment=now)
@@ -174,7 +181,7 @@ class Recorder:
             )
 
     def _note_start(self) -> None:
-        now = environment(self.config.threads)
+        now = environment(self.config.threads, self._device)
         history = {"lineage": self.lineage.table()} if self.lineage else {}
         self.journal.note("started", config=to_table(self.config), **history, environment=now)
 

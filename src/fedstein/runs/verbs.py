@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fedstein.data import loaded
+from fedstein.devices import device_here
 from fedstein.engines import Local, open_engine
 from fedstein.errors import UserError
 from fedstein.models import TorchModule, fingerprint
@@ -64,12 +65,14 @@ class How:
         workers: visits side by side, where the engine can.
         onlooker: is told what is done.
         watchers: are told of every round, after all others.
+        device: on which it is computed, where that is another one than the config's: to go on with a run elsewhere.
     """
 
     engine: str = "local"
     workers: int | None = None
     onlooker: Onlooker = Onlooker()  # noqa: RUF009  (it keeps nothing)
     watchers: Sequence[Watcher] = ()
+    device: str | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +114,7 @@ def train(
     config = written_down(config, problem)
     with (
         open_engine(how.engine, crew_of(config, lineage, problem, given), how.workers) as engine,
-        Recorder.create(out, config, lineage, problem.kept, given) as run,
+        Recorder.create(out, config, lineage, problem.kept, given, problem.device) as run,
     ):
         return fill(run, problem, None, engine, how)
 
@@ -155,9 +158,12 @@ def resume(path: Path, rounds: int | None = None, given: Given | None = None, ho
         raise UserError(MADE_IN_PYTHON)
     if given is not None:  # before anything is written: '--rounds' must not be half done
         check_given(path, given, config, load_lineage(path).erased)
-    run, state = Recorder.resume(path, rounds)
+    device = device_here(config.device if how.device is None else how.device)
+    run, state = Recorder.resume(path, rounds, device)
     with run:
-        problem = prepare(run.config, run.lineage, given=given, kept=load_kept(path), onlooker=how.onlooker)
+        problem = prepare(
+            run.config, run.lineage, given=given, kept=load_kept(path), onlooker=how.onlooker, device=device
+        )
         check_particles(path, run.config, problem.dim, None if state is None else state.particles)
         if state is not None:
             done = state.round >= run.config.rounds
@@ -197,6 +203,7 @@ def prepare(
     given: Given | None = None,
     kept: Kept = Kept(),  # noqa: B008
     onlooker: Onlooker = Onlooker(),  # noqa: B008
+    device: torch.device | None = None,
 ) -> Problem:
     """The problem of a config; refuses settings that do not fit each other before any work is done.
 
@@ -206,16 +213,18 @@ def prepare(
         given: what was given in Python.
         kept: what a run has kept of the network.
         onlooker: sees the pre-training.
+        device: where it is computed, if not where the config says.
     """
     torch.set_num_threads(config.threads)
     check_trackers(config.recording.trackers)
+    device = device_here(config.device) if device is None else device  # told before data is read
     with ExitStack() as watching:
         watchers: list[Watcher] = []
         if config.pretrain.rounds and kept.frozen is None:
             title = f"Pre-training the whole network: FedAvg, {config.pretrain.rounds} rounds of all agents"
             onlooker.say(title)
             watchers = [watching.enter_context(onlooker.watching(title, config.pretrain.rounds))]
-        problem = build_problem(config, lineage, given=given, kept=kept, watchers=watchers)
+        problem = build_problem(config, lineage, given=given, kept=kept, watchers=watchers, device=device)
     check(config, problem)
     return problem
 
@@ -353,5 +362,5 @@ def headline(config: Config, lineage: Lineage, problem: Problem) -> str:
     return (
         f"{method.name} on {'given data' if config.is_given else data.name}: {agents} agents{partition}, "
         f"{method.particles} particles of {problem.dim:,} parameters, {config.rounds} rounds of "
-        f"{method.local_steps} steps"
+        f"{method.local_steps} steps{'' if problem.device.type == 'cpu' else f', on {problem.device}'}"
     )

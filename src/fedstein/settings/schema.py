@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, field_validator, mod
 
 from fedstein.checked import Checked
 from fedstein.data import DataConfig
+from fedstein.devices import check_device
 from fedstein.likelihoods import Categorical, Likelihood, likelihood_of
 from fedstein.methods import DSVGD, METHODS, Method
 from fedstein.models import ModelConfig, PriorConfig
@@ -78,6 +79,11 @@ class Config(Checked):
         le=1024,
         description="CPU threads of a visit, on every engine; their number decides the last bits of a result",
     )
+    device: Annotated[str, AfterValidator(check_device)] = Field(
+        "cpu",
+        description="on which visits and predictions are computed: cpu, cuda, cuda:1 or mps, or auto for the first of "
+        "cuda, mps and cpu that is there; another kind gives other last bits",
+    )
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     pretrain: PretrainConfig = PretrainConfig()
@@ -103,7 +109,10 @@ class Config(Checked):
         if self.pretrain.rounds and (not self.model.hidden or self.data.synthetic):
             raise ValueError("pretrain.rounds must be 0 where the network has no hidden layer. Got more.")
         if self.recording.escrow and not self.method.can_be_taken_back:
-            raise ValueError("recording.escrow must be false unless method.factor is 'linear'. Got true.")
+            raise ValueError(
+                "recording.escrow must be false unless the method can be taken back, as dsvgd with method.factor = "
+                "'linear' can. Got true."
+            )
         return self
 
     @field_validator("likelihood", mode="before")

@@ -40,8 +40,8 @@ def check_allowed(name: str, run: Path, what: str = "model") -> None:
         return
     if origin(name).file is None:
         raise UserError(
-            f"The {what} of run '{run}' is made by '{name}', which is not found from here. Install its package, or work "
-            "in the folder that it is in."
+            f"The {what} of run '{run}' is made by '{name}', which is not found from here. Install its package, or "
+            "work in the folder that it is in."
         )
     raise UserError(
         f"The {what} of run '{run}' is made by code: '{name}'. Nobody has trained with it here, so it is not run. "

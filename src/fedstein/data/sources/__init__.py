@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedstein.data.sources import cifar10, digits, fashion_mnist, files, images, own, table
+from fedstein.data.sources import cifar10, digits, fashion_mnist, files, flights, images, own, table, watch
 from fedstein.data.sources.base import Held, Source
 from fedstein.registry import Registry
 
@@ -20,6 +20,8 @@ SOURCES: Registry[Source] = Registry(
         "fashion-mnist": fashion_mnist.SOURCE,
         "cifar10": cifar10.SOURCE,
         "digits": digits.SOURCE,
+        "flights": flights.SOURCE,
+        "watch": watch.SOURCE,
         "npz": files.NPZ,
         "folder": files.FOLDER,
         "table": table.SOURCE,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from fedstein.data.examples import Dataset, Examples
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class Held:
     agent_names: tuple[str, ...] = ()  # what people call the agents
     settings: Mapping[str, Any] = field(default_factory=dict)  # of `data`, found when it was read: a run keeps them
     notes: tuple[str, ...] = ()  # what was made of it, for people
+    groups: tuple[Tensor, ...] = ()  # a number for each example: those of one number are held out together
 
 
 @dataclass(frozen=True)

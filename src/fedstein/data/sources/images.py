@@ -60,9 +60,7 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     test = list(_by_class(root / "test")) if "test" in apart else []
     if remote:
         if not test:
-            raise UserError(
-                f"The folder {root} must have images in test/CLASS/: the agents keep theirs. Got none."
-            )
+            raise UserError(f"The folder {root} must have images in test/CLASS/: the agents keep theirs. Got none.")
         train = []
     elif "agents" in apart:
         train = [replace(one, owner=folder.name) for folder in _folders(root / "agents") for one in _by_class(folder)]

@@ -65,7 +65,7 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     if "train" in came and not remote:
         train = as_examples(came["train"], f"{key}: train")
         _refuse_unlike(test, train, f"{key}: train")
-        return Dataset("source", train, test, _classes([train, test], names, key), names)
+        return Dataset("source", train, test, _classes([train, test], names, key), names, _known(names))
     listed = came.get("agents") or []
     if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
         raise UserError(f"{key} must return 'agents' as a list of data sets. Got {type(listed).__name__}.")
@@ -77,11 +77,13 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     people = _names(came, "agent_names", key)
     if people and len(people) != len(listed):
         raise UserError(f"{key}: 'agent_names' must be {len(listed)}, as many as the agents. Got {len(people)}.")
-    return Held(agents, test, _classes([test, *agents], names, key), names, people, {} if remote else _count(agents))
+    known = _known(names) | ({} if remote else {"agents": len(agents)})
+    return Held(agents, test, _classes([test, *agents], names, key), names, people, known)
 
 
-def _count(agents: Sequence[Examples]) -> dict[str, Any]:
-    return {"agents": len(agents)}
+def _known(names: Sequence[str]) -> dict[str, Any]:
+    """Settings that a run writes down."""
+    return {"class_names": tuple(names)} if names else {}
 
 
 def _classes(parts: Sequence[Examples], names: Sequence[str], key: str) -> int | None:

@@ -29,7 +29,7 @@ from fedstein.streams import stream
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
 
-__all__ = ["SOURCE", "Schema", "agent_id", "drawn", "numbered", "read", "share_of", "some_of"]
+__all__ = ["SOURCE", "Schema", "agent_id", "drawn", "from_tables", "numbered", "read", "share_of", "some_of"]
 
 SHARE = 0.2  # of the rows, for testing, if nothing is said
 MOST_LEVELS = 200  # of a text column: more is no category
@@ -119,7 +119,17 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
         )
     if data.path is None:
         raise UserError("The 'data.path' must name your .csv or .parquet file when data.name is 'table'. Got nothing.")
-    table = read_table(Path(data.path))
+    return from_tables(data, read_table(Path(data.path)), test)
+
+
+def from_tables(data: DataConfig, table: Table, test: Table | None) -> Dataset | Held:
+    """What a table is, as settings say.
+
+    Args:
+        data: the section.
+        table: the agents' rows.
+        test: rows of nobody's; else a share of the others is drawn.
+    """
     schema = _schema(data, [table] if test is None else [table, test], test)
     known, notes = _settings(schema), _notes(schema, test is None, data)
     if data.agent_column is None:
@@ -187,8 +197,8 @@ def numbered(texts: Sequence[str], ids: Sequence[str], where: str, column: str) 
         by_id = {agent_id(name): name for name in names}
         if new := [name for key, name in by_id.items() if key not in ids]:
             raise UserError(
-                f"{where}: the column '{column}' has rows of {some_of(new)}, who took no part when the run began. Leave "
-                "them out, or train a new run."
+                f"{where}: the column '{column}' has rows of {some_of(new)}, who took no part when the run began. "
+                "Leave them out, or train a new run."
             )
         names = [by_id.get(key, "") for key in ids]
     numbers = {name: number for number, name in enumerate(names) if name}

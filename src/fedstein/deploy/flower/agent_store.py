@@ -21,10 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from fedstein.data import Examples
+from fedstein.devices import CPU
 from fedstein.errors import OrderError, RunError, UserError
 from fedstein.methods import Memory
 from fedstein.models import Task, Values
@@ -68,6 +70,7 @@ def visit_as_agent(
     load: Callable[[Any, Path], Examples],
     frozen: Values | None = None,
     portions: Mapping[str, Tensor] | None = None,
+    device: torch.device = CPU,
 ) -> Answer:
     """Do what an order says, with what this agent remembers, and keep what has to be kept.
 
@@ -79,6 +82,7 @@ def visit_as_agent(
             the agent keeps what comes of them.
         frozen: values that are not learnt, if the order brought them; else those that the agent has kept.
         portions: of what others have taken back, by name; each is taken over once.
+        device: on which this agent computes: its own affair.
 
     Raises:
         OrderError: it cannot be followed; the reason is for the server to read.
@@ -105,7 +109,7 @@ def visit_as_agent(
                 f"Agent '{head.name}' has answered a later round than {head.round + 1} already: the server has lost "
                 "its newest checkpoints, or this order is late."
             )
-        network = head.network(_frozen(folder, head, frozen))
+        network = head.network(_frozen(folder, head, frozen), device)
         task, data = head.prior.task(network), load(network.prepare, folder)
         memory, settled = _settled(folder, record, head, task, data)
         handed = record.handed

@@ -17,9 +17,10 @@ def client_app(folder: Path) -> ClientApp:
     """The ClientApp of the app in `folder`.
 
     A node's own config says who it is and what it has: `agent` (its name), `data` (its .npz file with x and y), `state`
-    (a folder of its own) and `modules` (the networks by name that it lets run, with commas between them). In a
-    simulation, which has no nodes of its own, agents are numbered, their data and their network are as the app's
-    config.toml says, and they live in the run config's `state`.
+    (a folder of its own), `modules` (the networks by name that it lets run, with commas between them) and `device`
+    (on which it computes; the CPU if left out). No server chooses that. In a simulation, which has no nodes of its own,
+    agents are numbered, their data, network and device are as the app's config.toml says, and they live in the run
+    config's `state`.
     """
     app = ClientApp()
 
@@ -53,7 +54,8 @@ def client_app(folder: Path) -> ClientApp:
             tensors = _tensors(message)
             particles = tensors.pop("particles")
             frozen = {name.removeprefix(FROZEN): tensors.pop(name) for name in list(tensors) if name.startswith(FROZEN)}
-            reply = visit_as_agent(_state(context), head, particles, load, frozen, portions=tensors)
+            device = _device(folder, context)
+            reply = visit_as_agent(_state(context), head, particles, load, frozen, tensors, device)
         except NeedsFrozenError as error:
             _say(context, str(error))
             return _reply(message, {"needs": "frozen"})
@@ -116,6 +118,16 @@ def _refuse_code(folder: Path, context: Context, head: Any) -> None:
         raise OrderError(
             f"This agent does not run '{name}'. Its operator can allow it: 'fedstein flower node --module {name}'."
         )
+
+
+def _device(folder: Path, context: Context) -> Any:
+    """On which this agent computes: as its own node says, or in a simulation the app."""
+    from fedstein.devices import device_here
+
+    node = context.node_config
+    if "device" not in node and "partition-id" in node and "agent" not in node:
+        return device_here(_settings(folder / "config.toml", str(context.run_config.get("set", ""))).device)
+    return device_here(str(node.get("device", "cpu")))
 
 
 def _own_examples(folder: Path, context: Context, head: Any) -> Any:

@@ -20,6 +20,7 @@ from fedstein.by_name import origin
 from fedstein.data import load_own
 from fedstein.deploy.flower.keys import check_name
 from fedstein.deploy.flower.launch import command, end_with_parent, environment, free_port
+from fedstein.devices import device_here
 from fedstein.errors import UserError
 from fedstein.models.named import importable
 from fedstein.store.lock import take_lock
@@ -41,6 +42,7 @@ class Node:
     ca: Path | None  # None: without TLS, for trials only
     key: Path | None
     modules: tuple[str, ...] = ()  # networks by name that the server may ask for
+    device: str = "cpu"  # on which it computes
 
 
 def serve_node(node: Node, say: Callable[[str], None]) -> None:
@@ -54,8 +56,11 @@ def serve_node(node: Node, say: Callable[[str], None]) -> None:
     host, _, port = node.superlink.rpartition(":")
     if not host or not port.isdecimal() or "/" in node.superlink:
         raise UserError(f"The '--superlink' must be HOST:PORT. Got {node.superlink!r}.")
+    device = device_here(node.device)
     own = load_own(node.data)  # what is wrong with it is told here, and not only when the first order comes
     say(f"agent {node.agent}: {len(own):,} examples of shape {tuple(own.x.shape[1:])} in {node.data}")
+    if device.type != "cpu":
+        say(f"agent {node.agent}: computes on {device}")
     for name in node.modules:
         importable(name)
         say(f"agent {node.agent}: lets the server use '{name}', from {origin(name).file}")
@@ -109,7 +114,7 @@ def _supernode(node: Node, address: str, secret: Path) -> list[str]:
     words += ["--host", host, "--port", port, "--superexec-auth-secret-file", str(secret)]
     data, state = node.data.resolve(), node.state.resolve()
     modules = f' modules="{",".join(node.modules)}"' if node.modules else ""
-    words += ["--node-config", f'agent="{node.agent}" data="{data}" state="{state}"{modules}']
+    words += ["--node-config", f'agent="{node.agent}" data="{data}" state="{state}" device="{node.device}"{modules}']
     if node.ca is None or node.key is None:
         return [*words, "--insecure"]
     return [*words, "--root-certificates", str(node.ca), "--auth-supernode-private-key", str(node.key)]

@@ -83,14 +83,14 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
         # The app's own rounds are those of the training; what forgets goes on only if it is told to.
         told = not lineage or "rounds=" in str(settings["set"])
         more = config.rounds if config.rounds > old.rounds and told else None
-        run, state = Recorder.resume(path, more)
+        run, state = Recorder.resume(path, more, problem.device)
     else:
         config = config.model_copy(update={"recording": config.recording.model_copy(update={"checkpoint_every": 1})})
         identity = new_identity(_names(str(settings["agents"]), config))
         if config.model.module is not None:
             allow_module(config.model.module)  # who serves it lets its run folder use it
         problem, state = _problem(config, Lineage(), None), None
-        run = Recorder.create(path, written_down(config, problem), kept=problem.kept)
+        run = Recorder.create(path, written_down(config, problem), kept=problem.kept, device=problem.device)
         save_identity(path, identity)
     with run:
         check_particles(path, run.config, problem.dim, None if state is None else state.particles)

@@ -67,4 +67,4 @@ class Kde(Factor):
     def at_random(self, visit: Visit) -> Memory:
         """Draws of the prior."""
         shape = (len(visit.particles), visit.model.dim)
-        return {_LOCAL: visit.prior.draw(shape, visit.stream("local particles"))}
+        return {_LOCAL: visit.prior.draw(shape, visit.stream("local particles")).to(visit.particles.device)}

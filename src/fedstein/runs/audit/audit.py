@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.protocol.state import Metrics
 from fedstein.runs.audit import attacks, behaviour, provenance
@@ -80,12 +81,16 @@ def audit_run(
         raise UserError(f"The run '{run}' never had agents {', '.join(map(str, lineage.erased))}: nothing was erased.")
     if not is_done(run):
         raise UserError(f"The erasure in run '{run}' is not finished. Go on with 'fedstein resume {run}'.")
+    behaviour.check_extra()  # before anything is retrained
     torch.set_num_threads(config.threads)
     if data is not None:
         if config.data.name != "folder":
             raise UserError(f"The '--data' is for runs with data.name = 'folder'. This one has '{config.data.name}'.")
         config = config.model_copy(update={"data": config.data.model_copy(update={"path": str(data.resolve())})})
-    problem = build_problem(config, lineage, given=given, kept=load_kept(run))
+    device = device_or_cpu(config.device)
+    problem = build_problem(config, lineage, given=given, kept=load_kept(run), device=device)
+    if problem.judge.test is not None and not problem.task.model.likelihood.predicts:
+        raise UserError("An audit compares predictions: it needs a likelihood, and this run has a loss of its own.")
     gone = [agent for agent in lineage.erased if len(problem.holdings.agents[agent]) == 0]
     if gone and problem.judge.test is not None:
         raise UserError(
@@ -108,8 +113,6 @@ def audit_run(
     references = [retrained(audit, first + i, i + 1, count, onlooker, given) for i in range(count)]
     audit.table["retrained"] = [{"seed": model.seed, "particles_sha256": model.sha256} for model in references]
     behaviour.check_cost(audit, mine, references)
-    if problem.judge.test is not None and not problem.task.model.likelihood.predicts:
-        raise UserError("An audit compares predictions: it needs a likelihood, and this run has a loss of its own.")
     if problem.judge.test is None:
         behaviour.check_exact(audit, mine, references, before)
     else:

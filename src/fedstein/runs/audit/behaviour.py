@@ -25,6 +25,7 @@ __all__ = [
     "check_cost",
     "check_divergence",
     "check_exact",
+    "check_extra",
     "check_quality",
     "check_relearning",
     "spread_of",
@@ -57,6 +58,12 @@ def check_cost(audit: Audit, mine: Model, retrained: Sequence[Model]) -> None:
         audit.check("cost against retraining", ratio, 0.25, "pass" if ratio <= 0.25 else "warn", note)
 
 
+def check_extra() -> None:
+    """Refuse where what an audit computes with is not installed."""
+    with needs_extra("report", "Audits"):
+        import scipy.stats  # noqa: F401
+
+
 def check_exact(audit: Audit, mine: Model, retrained: Sequence[Model], before: Metrics) -> None:
     """Problems whose posterior is known: the distance to the exact posterior without the agents."""
     now, others = audit.problem.evaluate(mine.particles), [audit.problem.evaluate(m.particles) for m in retrained]
@@ -71,8 +78,7 @@ def check_exact(audit: Audit, mine: Model, retrained: Sequence[Model], before: M
 
 def check_quality(audit: Audit, mine: Model, retrained: Sequence[Model], before: Metrics) -> None:
     """What the likelihood is judged by (accuracy, NLL, ECE, ...) on forgotten, retained and test data."""
-    with needs_extra("report", "Audits"):
-        from scipy.stats import t as student
+    from scipy.stats import t as student
 
     likelihood = audit.problem.task.model.likelihood
     now = assess(audit.problem, mine.particles)

@@ -6,6 +6,7 @@ import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from fedstein.devices import device_or_cpu
 from fedstein.engines import Local
 from fedstein.errors import UserError
 from fedstein.protocol.state import State
@@ -73,16 +74,16 @@ def train_reference(
         shutil.rmtree(path)
     begun = (path / "config.toml").is_file()
     own = load_kept(path) if kept is None and begun else kept or Kept()
-    problem = build_problem(config, lineage, given=given, kept=own)
+    problem = build_problem(config, lineage, given=given, kept=own, device=device_or_cpu(config.device))
     state: State | None = None
     if begun:
         try:
-            run, state = Recorder.resume(path)
+            run, state = Recorder.resume(path, device=problem.device)
         except UserError:  # damaged: it costs only time to do it again
             begun = False
     if not begun:
         shutil.rmtree(path, ignore_errors=True)
-        run = Recorder.create(path, config, lineage, problem.kept)
+        run = Recorder.create(path, config, lineage, problem.kept, device=problem.device)
     with run:
         if state is None or state.round < config.rounds:
             engine = Local(problem.task, problem.holdings, config.method.central)

@@ -53,7 +53,7 @@ def plan_erasure(
         handover: what is taken back is shared out; else it is subtracted.
         guarded: false is Forget-SVGD as the letter writes it.
         keep_parent: nothing is purged from the run that it begins from.
-        overrides: of keys that do not change what is learnt: `uplink.`, `evaluation.` and `recording.`.
+        overrides: of keys that do not change what is learnt: `uplink.`, `evaluation.`, `recording.` and `device`.
         still_known: agents of an erasure before that never answered: they may be asked again.
         parent: the run folder that it begins from.
         parent_sha256: of the particles there.
@@ -68,10 +68,10 @@ def plan_erasure(
             raise UserError(f"The '--{word}' must be one of {words}. Got {value!r} instead.")
     _refuse_agents(problem, agents, still_known)
     for override in overrides:
-        if not override.startswith(("uplink.", "evaluation.", "recording.")):
+        if not override.startswith(("uplink.", "evaluation.", "recording.", "device=")):
             raise UserError(
-                f"The '--set' of an erasure must be of uplink, evaluation or recording: the rest is the run's that "
-                f"forgets. Got {override!r} instead."
+                f"The '--set' of an erasure must be of uplink, evaluation or recording, or the device: the rest is the "
+                f"run's that forgets. Got {override!r} instead."
             )
     if by is None:
         by = "server" if method == "take-back" and config.recording.escrow else "agent"
@@ -159,8 +159,8 @@ def _refuse_method(
         return
     if method not in config.method.forgets_by:
         raise UserError(
-            f"The '--method' take-back needs a run with method.factor = 'linear': its sites say what each agent has "
-            f"changed. This run has '{getattr(config.method, 'factor', 'no')}' factors. Use forget-svgd or retrain."
+            f"The '--method' take-back needs a factor that says what each agent has changed, 'linear' for instance. "
+            f"This run has '{getattr(config.method, 'factor', 'no')}' factors. Use forget-svgd or retrain."
         )
     if problem.holdings.remote and by == "agent":
         return  # only the agent knows whether its site is there

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.protocol.state import State
 from fedstein.runs.assess import assess
@@ -124,7 +125,10 @@ def ask(
         checkpoint, particles = load_checkpoint(parent)
         state = checkpoint.state()
         old, before = load_run_config(parent), lineage_of(parent)
-        problem = build_problem(old, before, given=given, kept=load_kept(parent), remote=is_remote(parent))
+        device = device_or_cpu(old.device)  # for a look at it; what forgets has a device of its own
+        problem = build_problem(
+            old, before, given=given, kept=load_kept(parent), remote=is_remote(parent), device=device
+        )
         check_particles(parent, old, problem.dim, particles)
         config, lineage = plan_erasure(
             old,
@@ -184,10 +188,11 @@ def _refuse_unfinished(run: Path) -> None:
 def open_run(request: Request, problem: Problem, given: Given | None = None) -> tuple[Recorder, State | None]:
     """The new run folder and the state to go on from."""
     if (request.out / "config.toml").is_file():
-        return Recorder.resume(request.out)
+        return Recorder.resume(request.out, device=problem.device)
     if is_half_made(request.out):
         shutil.rmtree(request.out)
-    return Recorder.create(request.out, request.config, request.lineage, problem.kept, given), None
+    created = Recorder.create(request.out, request.config, request.lineage, problem.kept, given, problem.device)
+    return created, None
 
 
 def kept_network(request: Request) -> Kept:
