@@ -103,7 +103,12 @@ class Step:
             return []
         if isinstance(self.work, Forget):
             return self.work.unlike(self.folder)
-        changed = differences(to_table(load_run_config(self.folder, careful=False)), to_table(self.work))
+        there = load_run_config(self.folder, careful=False)
+        # What the run has written down of its network itself is no other setting.
+        known = {"fingerprint": there.model.fingerprint} if self.work.model.fingerprint is None else {}
+        known |= {"way": there.model.way} if self.work.model.way == "auto" else {}
+        work = self.work.model_copy(update={"model": self.work.model.model_copy(update=known)})
+        changed = differences(to_table(there), to_table(work))
         return [*changed, "it is of an erasure, not of a training"] if load_lineage(self.folder) else changed
 
     def check(self) -> None:
