@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 import torch
 
 from fedstein.errors import RunError, UserError
@@ -146,6 +148,25 @@ def test_an_edited_config_is_refused_with_the_difference(tmp_path):
         Recorder.resume(tmp_path / "run")
     edit(tmp_path / "run" / "config.toml", "local_steps = 4", "local_steps = 2")
     Recorder.resume(tmp_path / "run")[0].close()
+
+
+def test_a_run_from_before_there_was_a_setting_goes_on(tmp_path, whole):
+    """Neither its config nor its journal has the setting: that is no edit."""
+    run = tmp_path / "run"
+    train(run, until=7)
+    newer = {"model": "args", "prior": "spread", "recording": "escrow"}
+    table = tomllib.loads((run / "config.toml").read_text())
+    first, *rest = (run / "journal.jsonl").read_text().splitlines()
+    began = json.loads(first)
+    for section, key in newer.items():
+        del table[section][key], began["config"][section][key]
+    (run / "config.toml").write_text(tomli_w.dumps(table))
+    (run / "journal.jsonl").write_text("\n".join([json.dumps(began), *rest]) + "\n")
+    go_on(run)
+    same(run, whole)
+    edit(run / "config.toml", "local_steps = 2", "local_steps = 4")
+    with pytest.raises(UserError, match=r"method\.local_steps: 2 -> 4"):
+        Recorder.resume(run)
 
 
 def flip(path):

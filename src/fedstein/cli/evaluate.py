@@ -105,10 +105,8 @@ def predict(
     if json:
         print_json(summary)
     else:
-        say(
-            f"{summary['inputs']} predictions in {output} ({', '.join(arrays)}); "
-            + ", ".join(f"mean {name} {summary[name]:.3f}" for name in ("confidence", "std") if name in summary)
-        )
+        told = next(name for name in ("confidence", "std", "epistemic") if name in summary)
+        say(f"{summary['inputs']} predictions in {output} ({', '.join(arrays)}); mean {told} {summary[told]:.3f}")
 
 
 def _read_inputs(path: Path) -> Any:

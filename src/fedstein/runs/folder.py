@@ -48,7 +48,15 @@ class Recorded:
         """How these differ from it, one line a key."""
         history = differences({"lineage": self.lineage}, {"lineage": lineage.table() if lineage else {}})
         # A run from before there were devices was on the CPU.
-        return [*differences({"device": "cpu"} | self.config, to_table(config)), *history]
+        return [*differences(_with_newer({"device": "cpu"} | self.config), to_table(config)), *history]
+
+
+def _with_newer(table: dict[str, Any]) -> dict[str, Any]:
+    """With the settings that there were not when a run began: it goes on as if they had been left out."""
+    try:
+        return to_table(make_config(table))
+    except UserError:  # whatever it says, it is no config: it differs
+        return table
 
 
 def recorded_config(run: Path) -> Recorded | None:
