@@ -36,6 +36,7 @@ bench: .venv/test.stamp
 	$(BIN)/python benchmarks/svgd_step.py --grow
 	$(BIN)/python benchmarks/svgd_step.py --memory
 	$(BIN)/python benchmarks/general.py
+	$(BIN)/python benchmarks/lazy.py
 	$(BIN)/fedstein data get fashion-mnist
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/uplink.py

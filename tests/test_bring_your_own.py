@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 import fedstein as fs
 from fedstein.data import load_digits
 from fedstein.models.named import PARTICLES
+from fedstein.sweeps.steps import Step
 
 NETS = Path(__file__).with_name("nets.py")
 LINEAR = (
@@ -66,6 +67,14 @@ def test_a_cnn_goes_through_every_verb(nets):
     assert run.predict(digits.test.x).probabilities.shape == (360, 10)
     after = story(run, nets)
     assert len(fs.compare(["b", after], nets / "compared.html").rows) == 2
+
+
+def test_a_step_of_a_sweep_is_known_by_its_folder(nets):
+    settings = (*DIGITS, "model.module=nets:make_cnn")
+    train(*settings, rounds=2)
+    assert Step(nets / "a", fs.config(None, "rounds=2", *settings), rounds=2).unlike() == []
+    (changed,) = Step(nets / "a", fs.config(None, "rounds=2", *settings, "model.args={width=6}"), rounds=2).unlike()
+    assert changed.startswith("model.args")
 
 
 def test_what_vmap_cannot_go_through_is_looped_over(nets):

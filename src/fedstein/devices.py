@@ -15,7 +15,7 @@ import torch
 
 from fedstein.errors import UserError
 
-__all__ = ["CPU", "check_device", "clock", "device_here", "device_or_cpu", "devices_here", "record_of"]
+__all__ = ["CPU", "check_device", "clock", "device_here", "device_or_cpu", "devices_here", "record_of", "with_number"]
 
 CPU = torch.device("cpu")
 _AUTO = ("cuda", "mps")  # what `auto` looks for, in this order, before it takes the CPU
@@ -65,8 +65,19 @@ def device_here(name: str) -> torch.device:
     elif count == 0:
         why = _why_not(device.type)
     else:
-        return torch.empty(0, device=device).device  # with the number of the one that torch would take
+        return with_number(device)
     raise UserError(f"The 'device' must be one that is here: {', '.join(devices_here())}. Got {name!r}: {why}.")
+
+
+def with_number(device: torch.device) -> torch.device:
+    """As tensors there say it: `cuda` is the one that torch would take. No work is begun on it to find out."""
+    if device.type == "cpu":
+        return CPU
+    if device.index is not None:
+        return device
+    module = torch.get_device_module(device)
+    begun = getattr(module, "is_initialized", None)
+    return torch.device(device.type, int(module.current_device()) if begun is not None and begun() else 0)
 
 
 def device_or_cpu(name: str, say: bool = True) -> torch.device:

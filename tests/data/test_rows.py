@@ -98,10 +98,9 @@ def test_batches_of_one_visit_see_other_augmentation(generator):
     assert torch.equal(first, again)
 
 
-def test_large_data_is_read_when_it_is_wanted(monkeypatch, generator):
-    monkeypatch.setattr(rows, "MEMORY", 1000)
+def test_large_data_is_read_when_it_is_wanted(generator):
     data = Images(count=100)
-    examples = as_examples(data, "agents[0]")
+    examples = as_examples(data, "agents[0]", memory=1000)
     assert isinstance(examples.x, LazyRows)
     assert examples.x.shape == (100, 1, HEIGHT, HEIGHT)
     data.reads = 0
@@ -137,10 +136,9 @@ def test_an_empty_iterable_and_one_of_two_shapes_are_refused():
         as_examples(iter([(torch.zeros(3), 0), (torch.zeros(4), 1)]), "agents[0]")
 
 
-def test_an_item_that_changes_its_shape_or_is_not_finite_is_told(monkeypatch):
-    monkeypatch.setattr(rows, "MEMORY", 0)
+def test_an_item_that_changes_its_shape_or_is_not_finite_is_told():
     data = Images()
-    examples = as_examples(data, "agents[0]")
+    examples = as_examples(data, "agents[0]", memory=0)
     data.x[7] = float("nan")
     with pytest.raises(UserError, match=r"agents\[0\]: x has NaN or infinity, in example 7"):
         examples.x.read(torch.tensor([1, 7]), 0)
@@ -149,9 +147,8 @@ def test_an_item_that_changes_its_shape_or_is_not_finite_is_told(monkeypatch):
         examples.x.read(torch.tensor([1]), 0)
 
 
-def test_rows_of_several(monkeypatch):
-    monkeypatch.setattr(rows, "MEMORY", 0)
-    lazy = as_examples(Images(count=4), "a").x
+def test_rows_of_several():
+    lazy = as_examples(Images(count=4), "a", memory=0).x
     noisy = as_examples(Images(count=3, noise="torch", seed=1), "b").x
     tensor = torch.rand(5, 1, HEIGHT, HEIGHT)
     both = joined([lazy, tensor, noisy])
@@ -176,7 +173,7 @@ def _trained(agents, **more):
 
 def test_lazy_rows_train_as_tensors_do(monkeypatch):
     inside = _trained([Images(seed=k) for k in range(2)], test=Images(seed=9))
-    monkeypatch.setattr(rows, "MEMORY", 0)
+    monkeypatch.setattr("fedstein.runs.given.MEMORY", 0)
     lazily = _trained([Images(seed=k) for k in range(2)], test=Images(seed=9))
     assert torch.equal(inside.particles, lazily.particles)
     assert inside.metrics == lazily.metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import sys
@@ -15,6 +16,7 @@ from torch import nn
 import fedstein
 from fedstein.devices import CPU
 from fedstein.errors import UserError
+from fedstein.models import DenseStack
 from fedstein.runs.problem import build_problem, crew_of
 from fedstein.runs.verbs import fit_config
 from fedstein.settings import make_config
@@ -32,7 +34,7 @@ METHOD = {"particles": 2, "local_steps": 2, "batch": 10}
 
 def network(width=6):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, width), nn.GELU(), nn.Linear(width, 3))
+    return nn.Sequential(nn.Linear(5, width), nn.LayerNorm(width), nn.GELU(), nn.Linear(width, 3))
 
 
 def some(count=30, seed=0):
@@ -45,8 +47,8 @@ def train(device, out=None, rounds=6, module=None, data=None, factor="linear", *
     agents = [some(seed=k) for k in range(3)] if data is None else data
     return fedstein.train(
         network() if module is None else module, agents, method=fedstein.DSVGD(factor=factor, **METHOD), rounds=rounds,
-        test=some(50, 9), uplink=fedstein.Uplink("8.0d", feedback=True), way="vmap", threads=1, device=device, out=out,
-        progress=False, **more,
+        test=some(50, 9), uplink=fedstein.Uplink("8.0d", feedback=True), threads=1, device=device, out=out,
+        progress=False, **({"way": "vmap"} | more),
     )  # fmt: skip
 
 
@@ -65,6 +67,19 @@ def work_is_done_there(request, work):
     yield
     if "twin" in request.fixturenames or (given is not None and given.params.get("device") == "twin"):
         assert any(work()[f"aten.{name}"] for name in WORK), work()
+
+
+def both(device, settings):
+    """The same run on the CPU and there; data, what was made of it by a frozen part included, is on the CPU."""
+    runs = []
+    for place in (CPU, device):
+        config = make_config(overrides=[*settings, f"device={place}"])
+        problem = build_problem(config)
+        prepare = None if problem.network is None else problem.network.prepare
+        assert problem.device == place == getattr(prepare, "device", place)
+        assert all(data.x.device == CPU for data in (*problem.holdings.agents, problem.judge.test))
+        runs.append(fit_config(config, problem=problem))
+    return runs
 
 
 def events(path, name):
@@ -100,6 +115,7 @@ def test_resume_elsewhere_says_so_and_means_the_same(device, tmp_path):
     with pytest.warns(UserWarning, match=f"began with device {kind}.* and goes on with cpu"):
         run = fedstein.open(tmp_path / "run").resume(rounds=6, device="cpu", progress=False)
     near(device, whole.particles, run.particles)
+    assert run._problem.device == CPU
     assert events(tmp_path / "run", "resumed")[0]["environment"]["device"] == "cpu"
     assert fedstein.open(tmp_path / "run").config.device == str(device)  # the settings stay what they were
 
@@ -172,6 +188,14 @@ def test_a_module_that_is_elsewhere_is_moved_and_said_to_be(device):
     near(device, train(device, module=module).particles, expected)  # there already: nothing is said
 
 
+def test_a_dense_stack_takes_its_own_path_there(device):
+    module = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    run = train(device, module=module)
+    assert type(run._problem.task.model) is DenseStack
+    assert run._problem.device == device
+    near(device, run.particles, train("cpu", module=module).particles)
+
+
 def test_data_that_is_on_a_device_comes_to_the_cpu(device):
     data = [tuple(part.to(device) for part in some(seed=k)) for k in range(3)]
     run = train(device, data=data)
@@ -184,7 +208,7 @@ def test_data_that_is_on_a_device_comes_to_the_cpu(device):
 )
 def test_settings_alone(device, more):
     """A dense stack, one whose hidden layers are frozen, and factors of a few steps."""
-    runs = [fit_config(make_config(overrides=[*DIGITS, *more, f"device={name}"])) for name in ("cpu", device)]
+    runs = both(device, [*DIGITS, *more])
     near(device, runs[0].particles, runs[1].particles)
     assert runs[1].metrics["nll"] == pytest.approx(runs[0].metrics["nll"], rel=1e-2)
 
@@ -203,7 +227,7 @@ def test_networks_by_name_and_their_frozen_part(device, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     settings = [*DIGITS, "model.module=nets:Backbone", "model.particles=['head.*']", "prior.init=module"]
     try:
-        runs = [fit_config(make_config(overrides=[*settings, f"device={name}"])) for name in ("cpu", device)]
+        runs = both(device, settings)
         (tmp_path / "there.py").write_text(
             f"import nets\n\n\ndef make():\n    return nets.Backbone().to('{device}')\n", encoding="utf-8"
         )
@@ -220,17 +244,17 @@ def test_networks_by_name_and_their_frozen_part(device, tmp_path, monkeypatch):
 
 def test_what_travels_to_other_processes_is_on_the_cpu(twin):
     """As actors of Ray make it: from a module given in Python, which is moved where they are."""
-    run = train("twin", rounds=1)
+    run = train("twin", rounds=1, way="loop")  # whose copy of the module has the values of a particle by now
     problem = run._problem
     crew = crew_of(run.config, Lineage(), problem, run._given)
-    given = crew.build.args[2]
-    assert given.model.device == CPU
-    assert given.model.module is not problem.task.model.module
+    travels = copy.copy(crew.build.args[2])  # as it is pickled
+    assert travels.model.device == CPU
     task, holdings = crew.build()
     assert task.model.device == twin
     assert len(holdings.agents) == 3
-    expected = run._given.model.draw(2, stream(0, "particles"))
-    assert torch.equal(task.model.draw(2, stream(0, "particles")), expected)
+    first = [model.draw(2, stream(0, "first")) for model in (task.model, travels.model, travels.on(twin).model)]
+    assert torch.equal(first[0], first[1])
+    assert torch.equal(first[0], first[2])
 
 
 def test_exports_are_of_the_cpu(twin, tmp_path):

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import fedstein
-from fedstein import devices
 from fedstein.deploy.flower.client import _device
 from fedstein.deploy.flower.node import Node, serve_node
 from fedstein.devices import CPU, device_here, device_or_cpu, devices_here, record_of
@@ -70,15 +69,11 @@ def test_numbers_of_devices(two_gpus, monkeypatch):
     with pytest.raises(UserError, match="Got 'cuda:2': there are 2 of cuda here, numbered from 0"):
         device_here("cuda:2")
     assert devices_here()[:3] == ["cpu", "cuda:0", "cuda:1"]
-    made = []
-
-    def empty(size, device):
-        made.append(device)
-        return torch.zeros(size)
-
-    monkeypatch.setattr(devices.torch, "empty", empty)
-    device_here("auto")
-    assert made == [torch.device("cuda")]
+    assert device_here("auto") == device_here("cuda") == torch.device("cuda:0")
+    assert device_here("cuda:1") == torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    assert device_here("cuda") == torch.device("cuda:1")
 
 
 def test_auto_without_anything_is_the_cpu(nothing_here):

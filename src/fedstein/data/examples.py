@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedstein.data.reading import as_tensor, no_examples, read_items, read_stream, refuse_several
-from fedstein.data.rows import LazyRows, Rows
+from fedstein.data.rows import MEMORY, LazyRows, Rows
 from fedstein.data.tables import is_frame
 from fedstein.errors import UserError
 
@@ -59,19 +59,20 @@ class Dataset:
     notes: tuple[str, ...] = ()  # what was made of it, for people
 
 
-def as_examples(data: Any, what: str, tokens: bool = False) -> Examples:
+def as_examples(data: Any, what: str, tokens: bool = False, memory: int = MEMORY) -> Examples:
     """Check and convert (x, y) arrays or tensors, or a data set of torch, into `Examples`.
 
     Args:
         data: what the user brought.
         what: its name in messages, for instance "agents[3]".
         tokens: `x` are whole numbers that name something, and stay so (int64); else they are made float32.
+        memory: bytes that the inputs of a data set may take to be read once and stay.
 
     Raises:
         UserError: several inputs, shapes that do not fit, no examples, NaN or infinity. Whether the targets fit a
             likelihood is that one's to say.
     """
-    return as_taken(read_examples(data, what), what, tokens)
+    return as_taken(read_examples(data, what, memory), what, tokens)
 
 
 def as_taken(raw: Examples, what: str, tokens: bool) -> Examples:
@@ -101,16 +102,17 @@ def _lazily_taken(x: LazyRows, what: str, tokens: bool) -> LazyRows:
     return replace(x, made=_numbers, dtype=torch.float32)
 
 
-def read_examples(data: Any, what: str) -> Examples:
+def read_examples(data: Any, what: str, memory: int = MEMORY) -> Examples:
     """What a user brought, with inputs of whatever type they are: as long as it is not known what the module takes.
 
     Args:
         data: (x, y), or a data set of torch, map-style or iterable.
         what: its name in messages.
+        memory: bytes that the inputs of a data set may take to be read once and stay.
     """
     x: Rows
     if isinstance(data, Examples):
-        x, y = data.x, data.y
+        x, y = data.x if isinstance(data.x, LazyRows) else data.x.cpu(), data.y.cpu()
     elif isinstance(data, tuple | list) and len(data) == 2:
         y = as_tensor(data[1], f"{what}: y")
         refuse_several(data[0], what, y)
@@ -120,7 +122,7 @@ def read_examples(data: Any, what: str) -> Examples:
             f"{what} is a frame: say which column is learnt, fedstein.from_frame(frame, target=..., agent_column=...)."
         )
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        x, y = read_items(data, what)
+        x, y = read_items(data, what, memory)
     elif hasattr(data, "__iter__") and not isinstance(data, str | bytes | Mapping):
         x, y = read_stream(data, what)
     else:

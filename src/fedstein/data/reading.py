@@ -25,12 +25,13 @@ __all__ = ["as_tensor", "no_examples", "read_items", "read_stream", "refuse_seve
 _TRIED = 8  # items that are looked at twice
 
 
-def read_items(data: Any, what: str) -> tuple[Rows, Tensor]:
+def read_items(data: Any, what: str, memory: int) -> tuple[Rows, Tensor]:
     """The inputs and targets of a map-style data set.
 
     Args:
         data: it has `len`, and gives (x, y) for a number.
         what: its name in messages.
+        memory: bytes that its inputs may take, as float32, to stay.
     """
     count = len(data)
     if count == 0:
@@ -46,8 +47,8 @@ def read_items(data: Any, what: str) -> tuple[Rows, Tensor]:
             row, target = _item(data, place, what)
             draws = draws or before != _random_state()
             targets.append(target)
-            first, size = (row if first is None else first), size + row.nbytes
-            if draws or size > rows.MEMORY:
+            first, size = (row if first is None else first), size + 4 * row.numel()
+            if draws or size > memory:
                 x = None
             elif x is not None:
                 x.append(row)

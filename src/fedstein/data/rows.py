@@ -22,7 +22,7 @@ from fedstein.errors import UserError
 
 __all__ = ["MEMORY", "LazyRows", "Reader", "Rows", "chunks", "joined", "loaded", "seeded", "spooled"]
 
-MEMORY = 256 * 2**20  # bytes: inputs that are smaller are read once, and stay
+MEMORY = 256 * 2**20  # bytes: if everybody's inputs together are fewer, they are read once, and stay
 CHUNK = 256  # rows at a time where all are gone through
 
 Reader = Callable[[Sequence[int]], Tensor]

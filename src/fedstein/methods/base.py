@@ -127,12 +127,10 @@ class Method(Checked):
 
     def minibatches(self, visit: Visit) -> Iterator[tuple[Tensor, Tensor]]:
         """(x, y) for each local step, where the particles are: data rests on the CPU, and a batch of it moves."""
-        device, rests, moved = visit.particles.device, None, None
         draws = visit.stream("augmentation")
-        for batch in minibatches(visit.data, self.batch, self.local_steps, visit.stream("batches"), draws):
-            if moved is None or batch[0] is not rests:  # all of the examples are the same batch again
-                rests, moved = batch[0], (batch[0].to(device), batch[1].to(device))
-            yield moved
+        batches = minibatches(visit.data, self.batch, self.local_steps, visit.stream("batches"), draws)
+        device = visit.particles.device
+        return batches if device.type == "cpu" else _on(device, batches)
 
 
 class BayesianMethod(Method):
@@ -156,6 +154,15 @@ class BayesianMethod(Method):
         adaptive rules do not see the scale of the target anyway.
         """
         return step_rule(self.step, self.step_size / weight if self.step == "gradient" else self.step_size)
+
+
+def _on(device: torch.device, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same batches on a device; all of the examples, which are the same batch again and again, move once."""
+    rests, moved = None, None
+    for x, y in batches:
+        if moved is None or x is not rests:
+            rests, moved = x, (x.to(device), y.to(device))
+        yield moved
 
 
 def minibatches(

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedstein.devices import CPU
+from fedstein.devices import CPU, with_number
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood
 
@@ -81,7 +81,7 @@ class DenseStack:
         self.likelihood = likelihood
         # The softmax of plain cross-entropy is written out; whatever else there may be goes by its losses.
         self._softmax = isinstance(likelihood, Categorical) and likelihood.class_weights is None
-        self.device = device
+        self.device = with_number(device)
         self._precision = precision
         self._bf16 = takes_bf16(precision, device)
         self._slices: list[tuple[int, int, int]] = []  # start of the weight, of the bias, end
@@ -95,9 +95,8 @@ class DenseStack:
 
     def on(self, device: torch.device) -> DenseStack:
         """The same on another device."""
-        if device == self.device:
-            return self
-        return DenseStack(self.sizes, self.activation, self._precision, self.likelihood, device)
+        same = with_number(device) == self.device
+        return self if same else DenseStack(self.sizes, self.activation, self._precision, self.likelihood, device)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Weights N(0, 1/(fan_in + 1)), biases 0; on the CPU."""

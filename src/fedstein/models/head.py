@@ -116,7 +116,7 @@ class _Stop(Exception):  # noqa: N818  (no error: the rest of the forward pass i
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Before:
-    """The frozen part of a module: from its inputs to what goes into its head. Both are on the CPU."""
+    """The frozen part of a module: from its inputs to what goes into its head, both of them on the CPU."""
 
     whole: nn.Module
     path: str

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedstein.devices import with_number
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood, OwnLoss
 from fedstein.models.dense import Activation, DenseStack, Precision, takes_bf16
@@ -71,7 +72,7 @@ class TorchModule:
     ) -> None:
         if way not in ("auto", "vmap", "loop"):
             raise UserError(f"The 'way' must be 'auto', 'vmap' or 'loop'. Got {way!r} instead.")
-        device = device_of(module) if device is None else device
+        device = device_of(module) if device is None else with_number(device)
         self.way = way
         self.device = device
         self._precision = precision
@@ -207,7 +208,7 @@ def particle_model(
     'TorchModule'
     """
     likelihood = as_likelihood(loss)
-    device = device_of(module) if device is None else device
+    device = device_of(module) if device is None else with_number(device)
     dense = _dense_stack(module, precision, example, likelihood, device) if likelihood.predicts else None
     if dense is not None:
         return dense

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from fedstein.data import Examples, Held, Rows
 from fedstein.data.examples import as_taken, read_examples
+from fedstein.data.rows import MEMORY
 from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.inference import Prior
@@ -51,6 +52,10 @@ class Given:
 
     def __repr__(self) -> str:
         return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process is on the CPU, and is moved on from there."""
+        return self.__dict__ | {"model": self.model.on(CPU)}
 
     def start(self) -> Tensor:
         """(dim,) the values of what is learnt, as the module has them."""
@@ -148,7 +153,10 @@ def take_in(
         raise UserError("The 'agents' must be a list of one data set for each agent. Got None for all of them.")
     names = [f"agents[{k}]" for k in range(len(agents))] + (["test"] if test is not None else [])
     given = [*agents, test] if test is not None else list(agents)
-    known = {name: read_examples(data, name) for name, data in zip(names, given, strict=True) if data is not None}
+    memory = MEMORY // len(given)  # everybody's together
+    known = {
+        name: read_examples(data, name, memory) for name, data in zip(names, given, strict=True) if data is not None
+    }
     first_name, first = next(iter(known.items()))
     for name, data in known.items():
         if data.x.shape[1:] != first.x.shape[1:]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedstein.data import Examples, Holdings, fit_targets, who_has_what
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
-from fedstein.devices import CPU, device_here
+from fedstein.devices import device_here
 from fedstein.engines import Crew
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
@@ -180,9 +180,7 @@ def _folder_of(agent: int) -> str:
 
 def crew_of(config: Config, lineage: Lineage, problem: Problem, given: Given | None) -> Crew:
     """What an engine needs to know of the agents."""
-    # What travels to another process is on the CPU, and is moved there.
-    travels = None if given is None else given.on(CPU)
-    build = partial(_build_again, config, lineage, travels, problem.kept, str(problem.device))
+    build = partial(_build_again, config, lineage, given, problem.kept, str(problem.device))
     return Crew(problem.task, problem.holdings, config.method.central, config.threads, build)
 
 

@@ -139,6 +139,7 @@ class _Gauge:
     size: tuple[int, int]
     channels: int
     resize: bool
+    small: bool  # all images together
 
     @staticmethod
     def of(images: Sequence[_Image], data: DataConfig) -> _Gauge:
@@ -146,14 +147,16 @@ class _Gauge:
         with _opened(images[0].path) as first:
             size = data.size or (first.height, first.width)
             grey = first.mode in ("1", "L", "I", "I;16", "F")
-        return _Gauge(size, data.channels or (1 if grey else 3), data.size is not None)
+        channels = data.channels or (1 if grey else 3)
+        small = 4 * channels * size[0] * size[1] * len(images) <= MEMORY
+        return _Gauge(size, channels, data.size is not None, small)
 
     def rows(self, paths: Sequence[Path], what: str) -> Rows:
         """(n, channels, height, width) in 0..1."""
         row = torch.Size((self.channels, *self.size))
         places = torch.arange(len(paths))
         lazy = LazyRows(_Files(paths, self), places, row, torch.float32, what, made=_in_unit)
-        return loaded(lazy) if 4 * row.numel() * len(paths) <= MEMORY else lazy
+        return loaded(lazy) if self.small else lazy
 
     def pixels(self, path: Path) -> Tensor:
         """(channels, height, width) bytes."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedstein.by_name import imported
 from fedstein.data.examples import Dataset, Examples, as_examples
+from fedstein.data.rows import MEMORY
 from fedstein.data.sources.base import Held, Source
 from fedstein.data.sources.files import classes_in
 from fedstein.errors import UserError
@@ -71,7 +72,9 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
         raise UserError(f"{key} must return 'agents' as a list of data sets. Got {type(listed).__name__}.")
     agents = []
     for agent, own in enumerate(listed if not remote else []):
-        examples = test.none() if own is None else as_examples(own, f"{key}: agents[{agent}]")
+        examples = (
+            test.none() if own is None else as_examples(own, f"{key}: agents[{agent}]", memory=MEMORY // len(listed))
+        )
         _refuse_unlike(test, examples, f"{key}: agents[{agent}]")
         agents.append(examples)
     people = _names(came, "agent_names", key)
