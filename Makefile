@@ -17,7 +17,8 @@ test: .venv/test.stamp lint
 # SuperLink and server are killed.
 test-long: .venv/test.stamp
 	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q -n 4 --durations 8 \
-		tests/engines/test_conformance.py tests/runs/test_kills.py tests/flower/test_deployment.py
+		tests/engines/test_conformance.py tests/runs/test_kills.py tests/flower/test_deployment.py \
+		tests/test_own_pages.py
 
 # The last of these alone.
 faults: .venv/test.stamp

@@ -102,5 +102,5 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         shutil.copy(NETS, here.folder)
         for number, name in enumerate(AGENTS):
             here.register(name)
-            here.start_node(name, here.folder / "data" / f"agent-{number}.npz", ["nets:make_cnn", "nets:Backbone"])
+            here.start_node(name, here.folder / "data" / f"agent-{number}.npz", ["nets:make_cnn", "nets:Backbone", "nets:Rows"])
         yield here

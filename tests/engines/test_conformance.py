@@ -44,6 +44,8 @@ SETTINGS = {
     "fedavg": ("method.name=fedavg", "method.particles=1", "uplink.budget=1.0d", "schedule.order=random"),
     "module": ("model.module=nets:make_cnn", *LINEAR),
     "frozen": ("model.module=nets:Backbone", "model.particles=['head.*']", "prior.init=module", "uplink.budget=2.0d"),
+    "gru": ("model.module=nets:Rows", *LINEAR),
+    "numbers": ("likelihood.name=gaussian", "likelihood.scale=4.0", "likelihood.center=4.5", *LINEAR),
     "dsgld": ("method.name=dsgld", "method.step_size=1e-6", "uplink.budget=2.0d", "schedule.agents_per_round=2"),
 }
 ERASURES = {
