@@ -80,6 +80,7 @@ def signals_as_before() -> Iterator[None]:
 
 NETS = Path(__file__).with_name("nets.py")
 AGENTS = ("north", "south", "west")
+NETWORKS = ["nets:make_cnn", "nets:Backbone", "nets:Rows"]  # that the nodes let a server use
 
 
 @pytest.fixture(scope="session")
@@ -102,5 +103,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         shutil.copy(NETS, here.folder)
         for number, name in enumerate(AGENTS):
             here.register(name)
-            here.start_node(name, here.folder / "data" / f"agent-{number}.npz", ["nets:make_cnn", "nets:Backbone", "nets:Rows"])
+            here.start_node(
+                name, here.folder / "data" / f"agent-{number}.npz", ["nets:make_cnn", "nets:Backbone", "nets:Rows"]
+            )
         yield here

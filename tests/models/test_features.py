@@ -146,3 +146,29 @@ def test_a_run_keeps_features_with_their_owners_and_an_erasure_purges_them(nets,
     status = {check.name: check.status for check in without.audit(progress=False).checks}
     assert status["purged"] == "pass"
     assert run.path
+
+
+def test_a_module_that_was_given_in_python_goes_through_its_frozen_part_once(tmp_path, counted):
+    data = [(torch.randn(40, 4, generator=torch.Generator().manual_seed(k)), torch.arange(40) % 2) for k in range(2)]
+    run = fs.train(
+        Net(), data, test=data[0], method=fs.DSVGD(particles=3, local_steps=5, batch=10), rounds=6, progress=False,
+        out=tmp_path / "a",
+    )  # fmt: skip
+    assert run.particles.shape == (3, 8)
+    assert sum(counted) < 4 * 40 + 200  # 60 steps of ten examples by three particles would be 1,800 rows
+    assert (tmp_path / "a" / "agents" / "agent-1" / "features.npy").is_file()
+    # The whole network says the same.
+    x = data[1][0]
+    whole = Net()
+    logits = []
+    for particle in run.particles:
+        nn.utils.vector_to_parameters(particle, whole.head.parameters())
+        logits.append(whole(x).softmax(1))
+    assert torch.allclose(run.predict(x).probabilities.float(), torch.stack(logits).mean(0), atol=1e-5)
+    exported = run.export(tmp_path / "b")
+    assert exported.difference < 1e-5
+    resumed = fs.open(tmp_path / "a").resume(rounds=8)
+    straight = fs.train(
+        Net(), data, test=data[0], method=fs.DSVGD(particles=3, local_steps=5, batch=10), rounds=8, progress=False
+    )
+    assert torch.equal(resumed.particles, straight.particles)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedstein.devices import CPU
 from fedstein.errors import UserError
-from fedstein.models import FEATURES, Activation, TorchModule
+from fedstein.models import FEATURES, Activation
 from fedstein.models.named import make_module
 from fedstein.runs.evaluation import Loaded
 from fedstein.runs.given import Given
@@ -31,9 +31,7 @@ def whole_network(loaded: Loaded, given: Given | None = None) -> nn.Module:
     if problem.inputs is None:
         raise UserError("Cannot export: this is a problem with a known posterior, and has no network.")
     if given is not None:
-        model = problem.task.model
-        # Ours where there is one: a user may have changed their own since.
-        return copy.deepcopy(model.module if isinstance(model, TorchModule) else given.module).to(CPU).eval()
+        return copy.deepcopy(given.whole()).to(CPU).eval()
     frozen = None if problem.network is None else problem.network.frozen
     if config.model.module is not None:
         made = make_module(config.model.module, config.model.args, config.seed, config.model.particles, frozen)

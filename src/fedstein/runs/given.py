@@ -25,7 +25,7 @@ from fedstein.devices import CPU
 from fedstein.errors import UserError
 from fedstein.inference import Prior
 from fedstein.likelihoods import Categorical, Likelihood
-from fedstein.models import Init, Loss, Precision, TorchModule, Way, cross_entropy, particle_model
+from fedstein.models import Before, Init, Loss, Precision, TorchModule, Way, cross_entropy, particle_model, split_head
 from fedstein.models.dense import DenseStack
 from fedstein.models.named import on_cpu
 from fedstein.settings import Config
@@ -49,13 +49,14 @@ class Given:
     outputs: int = 0  # of the module, for one input; 0: the loss is one's own
     names: tuple[str, ...] = ()  # what people call the agents
     class_names: tuple[str, ...] = ()  # and the classes
+    before: Before | None = None  # what is frozen before the part that is learnt; `model` is of that part then
 
     def __repr__(self) -> str:
         return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to another process is on the CPU, and is moved on from there."""
-        return self.__dict__ | {"model": self.model.on(CPU)}
+        return self.__dict__ | {"model": self.model.on(CPU), "before": self.before and self.before.on(CPU)}
 
     def start(self) -> Tensor:
         """(dim,) the values of what is learnt, as the module has them."""
@@ -64,7 +65,15 @@ class Given:
 
     def on(self, device: torch.device) -> Given:
         """The same, to compute on another device."""
-        return self if device == self.model.device else replace(self, model=self.model.on(device))
+        if device == self.model.device:
+            return self
+        return replace(self, model=self.model.on(device), before=self.before and self.before.on(device))
+
+    def whole(self) -> nn.Module:
+        """The module as it was when it was given, where there is a copy of it: a user may have changed it since."""
+        if self.before is not None:
+            return self.before.whole
+        return self.model.module if isinstance(self.model, TorchModule) else self.module
 
     def fingerprint(self, init: Init = "fan-in") -> str:
         """Of the structure of the module, of the values that the run hangs on, and the names of loss and prior.
@@ -129,12 +138,10 @@ def take_in(
     """
     people: tuple[str, ...] = ()
     if isinstance(agents, Held):
-        people, test, class_names = (
-            agents.agent_names,
-            agents.test if test is None else test,
-            class_names or agents.class_names,
-        )
-        agents = [data if len(data) else None for data in agents.agents]
+        held = agents
+        people, class_names = held.agent_names, class_names or held.class_names
+        test = held.test if test is None else test
+        agents = [data if len(data) else None for data in held.agents]
     if not isinstance(module, nn.Module):
         raise UserError(f"The 'module' must be a Module. Got {module!r} instead.")
     if not isinstance(loss, Likelihood) and not callable(loss):
@@ -179,14 +186,25 @@ def take_in(
         model.check(first.x[:2], first.y[:2])
         for note in model.notes:
             warnings.warn(note, stacklevel=3)
+    before = None
+    if isinstance(model, TorchModule) and (parts := _parted(module, first.x[:2])) is not None:
+        head, before = parts[0], parts[1].on(device)
+        model = particle_model(head, loss, precision, before(first.x[:2]), way, device)
     everyone = tuple(known.get(f"agents[{k}]", first.none()) for k in range(len(agents)))
     classes = tuple(class_names) or _class_names(given)
     if isinstance(model.likelihood, Categorical) and classes and len(classes) != outputs and class_names:
         raise UserError(f"The 'class_names' must be {outputs}, one for each output. Got {len(classes)}.")
     return Given(
         module, model, everyone, known.get("test"), loss, prior, outputs, people,
-        classes if isinstance(model.likelihood, Categorical) and len(classes) == outputs else (),
+        classes if isinstance(model.likelihood, Categorical) and len(classes) == outputs else (), before,
     )  # fmt: skip
+
+
+def _parted(module: nn.Module, example: Tensor) -> tuple[nn.Module, Before] | None:
+    """What is frozen before what is learnt, where it can be gone through once for each input."""
+    if all(value.requires_grad for value in module.parameters()):
+        return None
+    return split_head(module, example)
 
 
 def _class_names(given: Sequence[Any]) -> tuple[str, ...]:

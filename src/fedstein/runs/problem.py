@@ -20,7 +20,7 @@ from fedstein.engines import Crew
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
 from fedstein.methods import BayesianMethod, FedAvg
-from fedstein.models import FEATURES, Network, ParticleModel, Task, TorchModule, network
+from fedstein.models import FEATURES, Network, ParticleModel, Prepare, Task, TorchModule, network
 from fedstein.protocol.schedule import Schedule
 from fedstein.protocol.state import Metrics
 from fedstein.runs.folder import load_particles, load_run_config
@@ -50,12 +50,11 @@ class Inputs:
     shape: torch.Size
     outputs: int  # of the network, for one input
     network: Network | None = None  # None: it was given in Python
+    prepare: Prepare | None = None  # what is frozen before the model; None: nothing is
 
     def ready(self, raw: Tensor) -> Tensor:
         """Raw inputs (n, ...) as the model takes them."""
-        if self.network is None or self.network.prepare is None:
-            return raw
-        return self.network.prepare(raw)
+        return raw if self.prepare is None else self.prepare(raw)
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,7 +91,9 @@ class Problem:
     def kept(self) -> Kept:
         """What a run keeps of the network beside its particles."""
         net = self.network
-        return Kept() if net is None else Kept(net.frozen, net.parameters, net.knows, self.features)
+        if net is None:
+            return Kept(features=self.features)
+        return Kept(net.frozen, net.parameters, net.knows, self.features)
 
     def evaluate(self, particles: Tensor) -> Metrics:
         """Metrics of the particles."""
@@ -127,7 +128,7 @@ def build_problem(
     """
     device = device_here(config.device) if device is None else device
     if config.is_given:
-        return _given(config, lineage, given if given is None else given.on(device))
+        return _given(config, lineage, given if given is None else given.on(device), kept)
     if config.data.synthetic:
         problem = _synthetic(config, lineage, device)
         problem.holdings.check()
@@ -158,20 +159,30 @@ def build_problem(
     elif frozen is None and config.model.features is not None:
         frozen = {FEATURES: _frozen_of_another(config, make().model)}
     made = make(frozen)
-    owners = {_folder_of(agent): data for agent, data in enumerate(agents)} | {TEST: test}
-    features = {owner: kept.prepared(owner, made.prepare, data.x) for owner, data in owners.items()}
-    agents = [Examples(features[_folder_of(agent)].rows, data.y) for agent, data in enumerate(agents)]
-    test = Examples(features[TEST].rows, test.y)
-    stay = {_folder_of(agent) for agent in holdings.present} | {TEST}
+    holdings, judged, features = _with_features(holdings, test, made.prepare, kept)
     return Problem(
         config.prior.task(made),
-        replace(holdings, agents=agents),
-        Judge(test, config.evaluation.ece_bins, raw_test=raw_test),
-        Inputs(shape, outputs, made),
+        holdings,
+        Judge(judged, config.evaluation.ece_bins, raw_test=raw_test),
+        Inputs(shape, outputs, made, made.prepare),
         held.settings,
         held.notes,
-        {owner: some for owner, some in features.items() if owner in stay},
+        features,
     )
+
+
+def _with_features(
+    holdings: Holdings, test: Examples | None, prepare: Prepare | None, kept: Kept
+) -> tuple[Holdings, Examples | None, dict[str, Features]]:
+    """Everybody's examples as the model takes them, and the features of those who take part, by their folder."""
+    owners = {_folder_of(agent): data for agent, data in enumerate(holdings.agents)}
+    owners |= {} if test is None else {TEST: test}
+    features = {owner: kept.prepared(owner, prepare, data.x) for owner, data in owners.items()}
+    ready = {owner: Examples(features[owner].rows, data.y) for owner, data in owners.items()}
+    agents = [ready[_folder_of(agent)] for agent in range(len(holdings.agents))]
+    stay = {_folder_of(agent) for agent in holdings.present} | {TEST}
+    some = {owner: one for owner, one in features.items() if owner in stay}
+    return replace(holdings, agents=agents), ready.get(TEST), some
 
 
 def _folder_of(agent: int) -> str:
@@ -238,7 +249,7 @@ def _refuse_giants(config: Config, sizes: list[int]) -> None:
         )
 
 
-def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
+def _given(config: Config, lineage: Lineage, given: Given | None, kept: Kept) -> Problem:
     if given is None:
         raise UserError(MADE_IN_PYTHON)
     if len(given.agents) != config.data.agents:
@@ -247,11 +258,13 @@ def _given(config: Config, lineage: Lineage, given: Given | None) -> Problem:
     holdings = Holdings(given.agents, lineage.erased, names=given.names)
     holdings.check()
     raw = None if given.test is None else given.test.x
+    holdings, test, features = _with_features(holdings, given.test, given.before, kept)
     return Problem(
         Task(given.model, prior, config.prior.init, given.start(), config.prior.spread),
         holdings,
-        Judge(given.test, config.evaluation.ece_bins, raw_test=raw),
-        Inputs(next(data.x.shape[1:] for data in given.agents), given.outputs),
+        Judge(test, config.evaluation.ece_bins, raw_test=raw),
+        Inputs(next(data.x.shape[1:] for data in given.agents), given.outputs, prepare=given.before),
+        features=features,
     )
 
 
