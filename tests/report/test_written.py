@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 import shutil
 import sys
@@ -14,6 +16,7 @@ import fedstein
 from fedstein.data import load_digits
 from fedstein.errors import UserError
 from fedstein.report import write_audit, write_comparison, write_report
+from fedstein.report.sections import pictures
 from fedstein.runs import verbs
 from fedstein.runs.audit.audit import audit_run
 from fedstein.runs.forget.request import ask
@@ -206,10 +209,21 @@ def test_a_metric_that_was_never_finite_is_left_out():
     assert evaluated_in({"round": 3, "total_upload_bits": 8}) is None
 
 
-def test_pictures_are_taken_from_inputs_that_can_be_some():
-    from fedstein.report.sections.pictures import _side
+def _pixels(shape):
+    """The picture of inputs of a shape, as the page has it."""
+    from PIL import Image
 
-    assert _side(torch.Size([1, 28, 20])) == (28, 20)
-    assert _side(torch.Size([64])) == (8, 8)
-    assert _side(torch.Size([7])) is None
-    assert _side(torch.Size([3, 8, 8])) is None
+    shown = pictures._image(torch.rand(shape), "one")
+    if not shown.startswith("<img"):
+        return shown[:4]
+    with Image.open(io.BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", shown)[1]))) as image:
+        return image.mode, image.size
+
+
+def test_pictures_are_taken_from_inputs_that_can_be_some():
+    assert _pixels((1, 28, 20)) == ("L", (20, 28))
+    assert _pixels((64,)) == ("L", (8, 8))
+    assert _pixels((3, 8, 12)) == ("RGB", (12, 8))
+    assert _pixels((6, 200)) == "<svg"  # channels over time: lines
+    assert _pixels((7,)) == ""
+    assert _pixels((2, 9, 9)) == ""

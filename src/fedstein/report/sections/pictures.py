@@ -16,6 +16,8 @@ from fedstein.runs.evaluation import Loaded
 __all__ = ["add_pictures"]
 
 PICTURES = 16
+MOST = 512  # pixels of a side
+SERIES = 8  # times as long as wide is no picture, but something over time
 
 
 def add_pictures(page: Page, loaded: Loaded, prediction: Prediction, names: list[str]) -> None:
@@ -45,18 +47,29 @@ def add_pictures(page: Page, loaded: Loaded, prediction: Prediction, names: list
 
 
 def _image(raw: Tensor, alt: str) -> str:
-    side = _side(raw.shape)
-    return "" if side is None else f'<img alt="{html(alt)}" src="{_png(raw.reshape(side))}">'
+    sizes = [size for size in raw.shape if size != 1]
+    if len(sizes) == 3 and sizes[0] == 3 and max(sizes) <= MOST:
+        return f'<img alt="{html(alt)}" src="{_png(raw.reshape(sizes).permute(1, 2, 0))}">'
+    if len(sizes) == 2 and sizes[1] > SERIES * sizes[0]:
+        return _series(raw.reshape(sizes), alt)
+    if len(sizes) == 2 and max(sizes) <= MOST:
+        return f'<img alt="{html(alt)}" src="{_png(raw.reshape(sizes))}">'
+    side = int(sizes[0] ** 0.5) if len(sizes) == 1 else 0
+    if side >= 4 and side * side == sizes[0]:
+        return f'<img alt="{html(alt)}" src="{_png(raw.reshape(side, side))}">'
+    return ""
 
 
-def _side(shape: torch.Size) -> tuple[int, int] | None:
-    """Height and width, if one input can be shown as a grey picture."""
-    sizes = [size for size in shape if size != 1]
-    if len(sizes) == 2 and max(sizes) <= 512:
-        return sizes[0], sizes[1]
-    if len(sizes) == 1 and sizes[0] >= 16 and int(sizes[0] ** 0.5) ** 2 == sizes[0]:
-        return int(sizes[0] ** 0.5), int(sizes[0] ** 0.5)
-    return None
+def _series(raw: Tensor, alt: str) -> str:
+    """Several channels over time, as lines."""
+    low, high = float(raw.min()), float(raw.max())
+    some = torch.linspace(0, raw.shape[1] - 1, min(raw.shape[1], 120)).long()
+    heights = (1 - (raw.float() - low) / max(high - low, 1e-12)) * 56 + 2
+    lines = []
+    for channel in heights[:8, some].tolist():
+        points = " ".join(f"{100 * i / len(channel):.1f},{y:.1f}" for i, y in enumerate(channel))
+        lines.append(f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-opacity=".55"/>')
+    return f'<svg class="series" role="img" aria-label="{html(alt)}" viewBox="0 0 100 60">{"".join(lines)}</svg>'
 
 
 def _png(picture: Tensor) -> str:
@@ -64,7 +77,7 @@ def _png(picture: Tensor) -> str:
         from PIL import Image
 
     low, high = float(picture.min()), float(picture.max())
-    grey = ((picture - low) / max(high - low, 1e-12) * 255).round().to(torch.uint8)
+    shades = ((picture.float() - low) / max(high - low, 1e-12) * 255).round().to(torch.uint8)
     content = io.BytesIO()
-    Image.fromarray(grey.numpy()).save(content, "PNG", optimize=True)
+    Image.fromarray(shades.contiguous().numpy()).save(content, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
