@@ -13,14 +13,16 @@ test: .venv/test.stamp lint
 	$(BIN)/fedstein data get fashion-mnist
 	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1))
 
-# What takes longer: every case of the conformance suite on every engine, kills, and a Flower deployment whose nodes,
-# SuperLink and server are killed.
+# What takes longer: every case of the conformance suite on every engine, kills, a Flower deployment whose nodes,
+# SuperLink and server are killed, tiny versions of the studies of real data (skipped where it cannot be had).
 test-long: .venv/test.stamp
-	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q -n 4 --durations 8 \
+	-for name in watch flights cifar10; do $(BIN)/fedstein data get $$name; done
+	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q -n 4 --durations 12 \
 		tests/engines/test_conformance.py tests/runs/test_kills.py tests/flower/test_deployment.py \
-		tests/test_own_pages.py
+		tests/test_own_pages.py tests/studies/test_whole_way.py tests/studies/test_cifar10.py \
+		tests/data/test_federations.py tests/data/test_cifar10.py
 
-# The last of these alone.
+# The faults of a deployment alone.
 faults: .venv/test.stamp
 	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q tests/flower/test_deployment.py
 

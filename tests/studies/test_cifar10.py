@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -70,6 +71,7 @@ def test_its_weights_may_come_as_a_file_as_well(study):
     assert own.kept.frozen.keys() == file.kept.frozen.keys()
 
 
+@pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")
 def test_the_whole_way_on_a_few_images(study, tmp_path, monkeypatch):
     monkeypatch.setattr("fedstein.runs.audit.audit.TIERS", {"quick": (2, 0)})
     spec = spec_from_file_location("whole_way", EXPERIMENTS / "whole_way.py")

@@ -91,6 +91,7 @@ def test_a_study_that_was_stopped_goes_on(whole_way, study, tmp_path, monkeypatc
 TINY = ["rounds=11", "method.particles=2", "method.local_steps=2", "evaluation.every=11", "data.examples=50"]
 
 
+@pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")
 @pytest.mark.parametrize(
     ("study", "file", "forget", "headline"),
     [("watch", "watch_dataset.npy", "3", "accuracy"), ("flights", "flights.csv", "8", "RMSE")],
