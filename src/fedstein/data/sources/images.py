@@ -191,7 +191,7 @@ class _opened:  # noqa: N801  (reads like open)
     """An image, refused before it is unpacked if it is giant or none."""
 
     def __init__(self, path: Path) -> None:
-        with needs_extra("report", "Images"):
+        with needs_extra("images", "Images"):
             from PIL import Image, UnidentifiedImageError
         self._path, self._open, self._none = path, Image.open, UnidentifiedImageError
 
