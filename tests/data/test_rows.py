@@ -190,3 +190,8 @@ def test_augmentation_survives_a_stop_bit_for_bit(tmp_path):
     method = fedstein.DSVGD(particles=2, local_steps=3, batch=8)
     straight = fedstein.train(module, agents, method=method, rounds=6, progress=False, way="loop", test=Images(seed=9))
     assert torch.equal(longer.particles, straight.particles)
+
+
+def test_whole_numbers_that_float32_does_not_have_are_told():
+    with pytest.warns(UserWarning, match="lose digits as float32"):
+        as_examples((np.array([[2**24 + 1]]), np.array([0])), "agents[0]")

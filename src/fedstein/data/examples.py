@@ -22,6 +22,9 @@ from fedstein.errors import UserError
 __all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers", "as_taken", "read_examples"]
 
 
+_EXACT = 2**24  # float32 has every whole number up to here
+
+
 @dataclass(frozen=True)
 class Examples:
     """Inputs `x` (n, ...) of float32, or int64 if they are token ids; targets `y` (n, ...), as a likelihood wants."""
@@ -158,6 +161,8 @@ def as_numbers(x: Tensor) -> Tensor:
     """Inputs as float32. Bytes are taken for images, and said to be: a factor of 255 must never come in silently."""
     if x.dtype == torch.uint8:
         _say_scaled()
+    elif not x.is_floating_point() and x.dtype != torch.bool and len(x) and int(x.abs().max()) > _EXACT:
+        warnings.warn(f"Whole numbers beyond {_EXACT:,} lose digits as float32. Scale the inputs.", stacklevel=3)
     return _numbers(x)
 
 

@@ -43,6 +43,7 @@ from fedstein.trackers import Watcher, check_trackers, open_trackers
 __all__ = [
     "Filled",
     "How",
+    "allow_code",
     "check",
     "fill",
     "fit_config",
@@ -108,16 +109,21 @@ def train(
         UserError: settings that do not fit each other, or a folder that is there; nothing was made then.
     """
     lineage = leaving_out(without)
-    for name in (config.model.module, config.data.source):
-        if name is not None:
-            allow_module(name)  # who trains with it lets its run folder use it
     problem = prepare(config, lineage, given=given, onlooker=how.onlooker)  # refused before there is a run folder
+    allow_code(config)
     config = written_down(config, problem)
     with (
         open_engine(how.engine, crew_of(config, lineage, problem, given), how.workers) as engine,
         Recorder.create(out, config, lineage, problem.kept, given, problem.device) as run,
     ):
         return fill(run, problem, None, engine, how)
+
+
+def allow_code(config: Config) -> None:
+    """Who trains with code by name lets the run folder use it."""
+    for name in (config.model.module, config.data.source):
+        if name is not None:
+            allow_module(name)
 
 
 def written_down(config: Config, problem: Problem) -> Config:

@@ -32,9 +32,8 @@ from fedstein.runs.forget.complete import complete, unforgotten
 from fedstein.runs.kept import Kept, load_kept
 from fedstein.runs.problem import Problem, build_problem
 from fedstein.runs.recorder import Recorder, hold
-from fedstein.runs.verbs import How, check, fill, written_down
+from fedstein.runs.verbs import How, allow_code, check, fill, written_down
 from fedstein.settings import Config, load_config
-from fedstein.store.allowed import allow_module
 from fedstein.store.checkpoints import checkpoint_rounds
 from fedstein.store.lineage import Lineage, load_lineage
 
@@ -87,8 +86,7 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
     else:
         config = config.model_copy(update={"recording": config.recording.model_copy(update={"checkpoint_every": 1})})
         identity = new_identity(_names(str(settings["agents"]), config))
-        if config.model.module is not None:
-            allow_module(config.model.module)  # who serves it lets its run folder use it
+        allow_code(config)
         problem, state = _problem(config, Lineage(), None), None
         run = Recorder.create(path, written_down(config, problem), kept=problem.kept, device=problem.device)
         save_identity(path, identity)
