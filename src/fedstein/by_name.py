@@ -55,7 +55,10 @@ def origin(name: str) -> Origin:
         spec = find_spec(package)
     except (ImportError, ValueError):
         spec = None
-    return Origin(package, None if spec is None else spec.origin)
+    if spec is None:
+        return Origin(package, None)
+    # A package without an __init__.py has no file, but places.
+    return Origin(package, spec.origin or ", ".join(spec.submodule_search_locations or ()) or None)
 
 
 def imported(name: str, key: str) -> Callable[..., Any]:
@@ -69,6 +72,8 @@ def imported(name: str, key: str) -> Callable[..., Any]:
         UserError: it cannot be imported here, or is nothing to call.
     """
     path, _, attribute = name.partition(":")
+    if path == "__main__":
+        raise UserError(f"The '{key}' {name!r} must be in a file of its own: another script is another '__main__'.")
     _see_working_folder()
     try:
         made: Any = importlib.import_module(path)

@@ -294,3 +294,50 @@ def test_a_stream_that_does_not_fit_into_memory(monkeypatch):
     monkeypatch.setattr(rows, "MEMORY", 0)
     examples = fs.data.as_examples(((torch.full((3,), float(k)), k % 2) for k in range(700)), "agents[0]")
     assert torch.equal(examples.x[:, 0], torch.arange(700.0))
+
+
+def test_images_of_sixteen_bits_keep_their_shades(tmp_path):
+    shades = (np.linspace(0, 65535, 64).reshape(8, 8)).astype(np.uint16)
+    for label in ("cat", "dog"):
+        for part in ("train", "test"):
+            (tmp_path / part / label).mkdir(parents=True)
+            for number in range(2):
+                Image.fromarray(shades).save(tmp_path / part / label / f"{number}.png")
+    held = who_has_what(config(tmp_path), 0)
+    assert torch.allclose(held.test.x[0, 0], torch.from_numpy(shades / 65535).float(), atol=1 / 255)
+    Image.fromarray(shades.astype(np.float32) / 65535).save(tmp_path / "train" / "cat" / "0.tif")
+    with pytest.raises(UserError, match="whose range nobody knows"):
+        who_has_what(config(tmp_path), 0)
+
+
+def test_a_function_that_returns_a_frame_makes_a_run_that_opens_and_draws_the_same_each_time(folder):
+    (folder / "ours.py").write_text(
+        "import fedstein as fs, numpy as np, pandas as pd\n"
+        "def clinics():\n"
+        "    frame = pd.DataFrame({'a': np.random.rand(60), 'site': np.arange(60) % 3, 'y': np.random.permutation(60) % 2})\n"
+        "    return fs.from_frame(frame, target='y', agent_column='site', center={'a': 0.5})\n"
+    )
+    run = fs.train_config(fs.config(None, "data.source=ours:clinics", *SMALL), "a", progress=False)
+    assert fs.open("a").evaluate()["nll"] == run.metrics["nll"]
+    assert fs.open("a").forget([1], out="b", progress=False, method="retrain").path
+
+
+def test_a_table_predicts_from_a_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame().to_csv("own.csv", index=False)
+    run = fs.train_config(
+        fs.config(None, "data.name=table", "data.path=own.csv", "data.target=pain", "data.agent_column=site",
+                  "data.scale={age = 50}", *SMALL), "a", progress=False,
+    )  # fmt: skip
+    new = frame(5).drop(columns=["pain", "site"])
+    ready = torch.tensor(np.stack([new["age"] / 50, new["city"] == "Bonn", new["city"] == "Ulm"], 1)).float()
+    assert torch.equal(run.predict(new).probabilities, run.predict(ready).probabilities)
+    new.to_csv("new.csv", index=False)
+    from typer.testing import CliRunner
+
+    from fedstein.cli.main import app
+
+    done = CliRunner().invoke(app, ["predict", "a", "--input", "new.csv", "--output", "p.npz"])
+    assert done.exit_code == 0, done.output
+    with np.load("p.npz", allow_pickle=False) as file:
+        assert np.allclose(file["probabilities"], run.predict(new).probabilities)

@@ -195,3 +195,71 @@ def test_augmentation_survives_a_stop_bit_for_bit(tmp_path):
 def test_whole_numbers_that_float32_does_not_have_are_told():
     with pytest.warns(UserWarning, match="lose digits as float32"):
         as_examples((np.array([[2**24 + 1]]), np.array([0])), "agents[0]")
+
+
+class Own(TensorDataset):
+    """One of its kind that does more to an item."""
+
+    def __getitem__(self, place):
+        x, y = super().__getitem__(place)
+        return x + 100, y
+
+
+class Rotated(Images):
+    """Draws its target."""
+
+    def __getitem__(self, place):
+        turn = int(torch.randint(4, ()))
+        return torch.rot90(self.x[place], turn, (1, 2)), turn
+
+
+class Mixed(Images):
+    """Draws from a global generator, and from one of its own."""
+
+    def __getitem__(self, place):
+        return self.x[place] + torch.rand(()) + self.own.random(), int(self.y[place])
+
+
+def test_data_sets_that_cannot_be_what_they_seem():
+    x, y = torch.rand(10, 4), torch.arange(10) % 2
+    assert float(as_examples(Own(x, y), "a").x.min()) >= 100
+    assert float(as_examples(torch.utils.data.Subset(Own(x, y), [1, 3]), "a").x.min()) >= 100
+    with pytest.raises(UserError, match="draws the target of an item"):
+        as_examples(Rotated(), "agents[0]")
+    with pytest.warns(UserWarning, match="random numbers of its own"):
+        as_examples(Mixed(), "agents[0]")
+    with pytest.raises(UserError, match=r"is a DataLoader, which gives batches. Give its data set"):
+        as_examples(torch.utils.data.DataLoader(TensorDataset(x, y), batch_size=2), "agents[0]")
+
+
+def test_bytes_beside_numbers_are_refused_and_a_factor_of_255_is_told():
+    raw = (255 * torch.rand(20, 4)).to(torch.uint8)
+    y = torch.arange(20) % 2
+    with pytest.raises(UserError, match=r"agents\[0\] has bytes .* and agents\[1\] has float32"):
+        fedstein.train(nn.Linear(4, 2), [(raw, y), (raw.float(), y)])
+    with pytest.warns(UserWarning, match="divided by 255"):
+        run = fedstein.train(nn.Linear(4, 2), [(raw, y)], test=(raw, y), rounds=1, progress=False)
+    with pytest.warns(UserWarning, match="are they scaled alike"):
+        run.predict(raw.int())
+
+
+def test_another_order_of_the_sides_is_refused():
+    x, y = torch.rand(20, 3, 4, 4), torch.arange(20) % 2
+    run = fedstein.train(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), [(x, y)], rounds=1, progress=False)
+    assert torch.equal(run.predict(x).probabilities, run.predict(x.flatten(1)).probabilities)
+    with pytest.raises(UserError, match=r"must be \(n, 3, 4, 4\), or \(n, 48\) flat. Got \(20, 4, 4, 3\)"):
+        run.predict(x.permute(0, 2, 3, 1))
+
+
+def test_data_sets_must_call_the_classes_alike():
+    one, other = Images(), Images()
+    one.classes, other.classes = ["cat", "dog", "eel"], ["dog", "cat", "eel"]
+    with pytest.raises(UserError, match="must call the classes alike"):
+        _trained([one, other])
+
+
+def test_what_a_data_set_raises_comes_with_its_name():
+    data = Images()
+    data.x = None
+    with pytest.raises(UserError, match=r"agents\[0\] must be a data set whose items are pairs"):
+        as_examples(data, "agents[0]")

@@ -14,6 +14,7 @@ from fedstein.api.giving import remember_given
 from fedstein.api.showing import in_a_line, in_a_table
 from fedstein.api.working import how_of, onlooker_of, train_in_memory
 from fedstein.coding import Upload
+from fedstein.data.sources.table import schema_of
 from fedstein.deploy.flower.erasure import agents_by_name, federation_of, forget_in_federation, result_of
 from fedstein.errors import UserError
 from fedstein.metrics import ood_auroc
@@ -132,11 +133,11 @@ class Run:
         """The mixture over all particles, with aleatoric and epistemic uncertainty: of the likelihood's kind.
 
         Args:
-            x: inputs (n, ...), scaled like the training data.
+            x: inputs (n, ...), scaled like the training data; or a frame of pandas, for a run of a table.
             name: what they are called in messages.
         """
         problem, particles = self._load()
-        return predict_raw(problem, particles, x, name)
+        return predict_raw(problem, particles, x, name, schema_of(self.config.data))
 
     def evaluate(
         self, split: str | None = None, *, shifts: bool = False, ood: Any = None, ood_name: str = "ood"

@@ -73,7 +73,10 @@ _ARRAYS = ("probabilities", "label", "confidence", "mean", "std", "aleatoric", "
 
 def predict(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    input: Annotated[Path, typer.Option(help="An .npy of inputs, one a row, scaled like the training data.")],
+    input: Annotated[
+        Path,
+        typer.Option(help="An .npy of inputs, scaled like the training data; or a table with the run's columns."),
+    ],
     output: Annotated[Path, typer.Option(help="The .npz to write.")],
     json: JsonOption = False,
 ) -> None:
@@ -81,10 +84,15 @@ def predict(
     import numpy as np
 
     from fedstein import api
+    from fedstein.data.sources.table import schema_of
+    from fedstein.data.tables import TABLES, read_table
     from fedstein.errors import UserError
 
     ready()
-    prediction = api.open(run, careful=False).predict(_read_inputs(input), f"The array in {input}")
+    opened = api.open(run, careful=False)
+    schema = schema_of(opened.config.data) if input.suffix.lower() in TABLES else None
+    given = _read_inputs(input) if schema is None else schema.inputs(read_table(input)).numpy()
+    prediction = opened.predict(given, f"The inputs in {input}")
     arrays = {name: getattr(prediction, name) for name in _ARRAYS if hasattr(prediction, name)}
     if hasattr(prediction, "interval"):
         arrays["low_90"], arrays["high_90"] = prediction.interval(0.9)

@@ -19,7 +19,7 @@ from fedstein.data.rows import MEMORY, LazyRows, Rows
 from fedstein.data.tables import is_frame
 from fedstein.errors import UserError
 
-__all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers", "as_taken", "read_examples"]
+__all__ = ["Dataset", "Examples", "as_examples", "as_inputs", "as_numbers", "as_taken", "fits_shape", "read_examples"]
 
 
 _EXACT = 2**24  # float32 has every whole number up to here
@@ -127,7 +127,7 @@ def read_examples(data: Any, what: str, memory: int = MEMORY) -> Examples:
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         x, y = read_items(data, what, memory)
     elif hasattr(data, "__iter__") and not isinstance(data, str | bytes | Mapping):
-        x, y = read_stream(data, what)
+        x, y = read_stream(data, what, memory)
     else:
         raise UserError(f"{what} must be a pair (x, y) or a data set of torch. Got {type(data).__name__} instead.")
     if len(x.shape) == 0 or y.dim() == 0 or len(x) != len(y):
@@ -150,11 +150,25 @@ def as_inputs(value: Any, what: str, shape: torch.Size, tokens: bool = False) ->
     """
     x = as_tensor(value, what)
     x = _whole(x, what) if tokens else as_numbers(x)
-    if x.dim() < 2 or len(x) == 0 or x[0].numel() != shape.numel():
-        raise UserError(f"{what} must be (n, ...) with {shape.numel()} numbers a row. Got {tuple(x.shape)}.")
+    if x.dim() < 2 or len(x) == 0 or not fits_shape(x.shape[1:], shape):
+        raise UserError(
+            f"{what} must be (n, {', '.join(map(str, shape))}), or (n, {shape.numel()}) flat. Got {tuple(x.shape)}."
+        )
     if not torch.isfinite(x).all():
         raise UserError(f"{what} has NaN or infinity. Clean or impute it first.")
     return x.reshape(len(x), *shape)
+
+
+def fits_shape(came: torch.Size, shape: torch.Size) -> bool:
+    """Whether inputs are of a shape, but for sides of 1, or flat. Another order of the sides is another thing.
+
+    >>> fits_shape(torch.Size([28, 28]), torch.Size([1, 28, 28]))
+    True
+    >>> fits_shape(torch.Size([8, 8, 3]), torch.Size([3, 8, 8]))
+    False
+    """
+    sides, wanted = ([size for size in one if size != 1] for one in (came, shape))
+    return sides == wanted or (len(sides) <= 1 and came.numel() == shape.numel())
 
 
 def as_numbers(x: Tensor) -> Tensor:

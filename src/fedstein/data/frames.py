@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedstein.data.holdings import divide
+from fedstein.data.pixels import eight_bits
 from fedstein.data.settings import DataConfig
 from fedstein.data.sources import Held
 from fedstein.data.sources.table import from_tables
@@ -123,5 +124,6 @@ def _class_names(data: Any, y: str) -> tuple[str, ...]:
 def _array(value: Any) -> Any:
     if not hasattr(value, "getbands"):  # an image of pillow
         return value
+    value = eight_bits(value, "An image")
     pixels = np.array(value if value.mode in ("L", "RGB") else value.convert("RGB"), dtype=np.uint8)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from fedstein.data import rows
-from fedstein.data.rows import LazyRows, Rows, seeded, spooled
+from fedstein.data.rows import LazyRows, Rows, item_seed, spooled
 from fedstein.errors import UserError
+from fedstein.streams import seeded
 
 __all__ = ["as_tensor", "no_examples", "read_items", "read_stream", "refuse_several"]
 
@@ -42,7 +43,7 @@ def read_items(data: Any, what: str, memory: int) -> tuple[Rows, Tensor]:
     first, targets, size, draws = None, [], 0, False
     with seeded() as seed_with:
         for place in range(count):
-            seed_with(0, place)
+            seed_with(item_seed(0, place))
             before = None if draws else _random_state()
             row, target = _item(data, place, what)
             draws = draws or before != _random_state()
@@ -52,7 +53,9 @@ def read_items(data: Any, what: str, memory: int) -> tuple[Rows, Tensor]:
                 x = None
             elif x is not None:
                 x.append(row)
-        own = not draws and _differs(data, x, seed_with, what)
+        own = _differs(data, x, seed_with, what)
+        if draws or own:
+            _refuse_moving_targets(data, targets, seed_with, what)
     assert first is not None
     if own:
         warnings.warn(
@@ -66,12 +69,13 @@ def read_items(data: Any, what: str, memory: int) -> tuple[Rows, Tensor]:
     return LazyRows(_Items(data, what), torch.arange(count), first.shape, first.dtype, what, draws or own), y
 
 
-def read_stream(data: Iterable[Any], what: str) -> tuple[Rows, Tensor]:
+def read_stream(data: Iterable[Any], what: str, memory: int) -> tuple[Rows, Tensor]:
     """The inputs and targets of an iterable data set: gone through once, and kept on disk where they are many.
 
     Args:
         data: gives pairs (x, y), and ends.
         what: its name in messages.
+        memory: bytes that its inputs may take, as float32, to stay.
     """
     targets: list[Tensor] = []
 
@@ -89,15 +93,20 @@ def read_stream(data: Iterable[Any], what: str) -> tuple[Rows, Tensor]:
         if part:
             yield torch.stack(part)
 
+    if isinstance(data, DataLoader):
+        raise UserError(f"{what} is a DataLoader, which gives batches. Give its data set: loader.dataset.")
     with seeded() as seed_with:
-        seed_with(0, 0)
+        seed_with(item_seed(0, 0))
         begun = parts()
         try:
             one = next(begun)
         except StopIteration:
             raise no_examples(what) from None
         x = spooled(_checked(one, begun, what))
-    return x, _stacked(targets, f"{what}: y")
+    y = _stacked(targets, f"{what}: y")
+    if 4 * x.numel() <= memory:
+        return x.clone(), y
+    return LazyRows(_Mapped(x), torch.arange(len(x)), x.shape[1:], x.dtype, what), y
 
 
 def _checked(one: Tensor, rest: Iterator[Tensor], what: str) -> Iterator[Tensor]:
@@ -106,6 +115,16 @@ def _checked(one: Tensor, rest: Iterator[Tensor], what: str) -> Iterator[Tensor]
         if part.shape[1:] != one.shape[1:] or part.dtype != one.dtype:
             raise UserError(f"{what}: all x must have one shape and type.")
         yield part
+
+
+class _Mapped:
+    """Reads in a tensor that is on disk."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._x = x
+
+    def __call__(self, places: Sequence[int]) -> Tensor:
+        return self._x[torch.as_tensor(list(places))]
 
 
 class _Items:
@@ -120,9 +139,9 @@ class _Items:
 
 def _tensors_of(data: Any) -> tuple[Tensor, Tensor] | None:
     """Of what is in memory as tensors already."""
-    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+    if type(data) is TensorDataset and len(data.tensors) == 2:  # one of its kind may do more to an item
         return data.tensors[0].detach().cpu(), data.tensors[1].detach().cpu()
-    if isinstance(data, Subset) and (whole := _tensors_of(data.dataset)):
+    if type(data) is Subset and (whole := _tensors_of(data.dataset)):
         places = torch.as_tensor(list(data.indices), dtype=torch.int64)
         return whole[0][places], whole[1][places]
     return None
@@ -131,12 +150,23 @@ def _tensors_of(data: Any) -> tuple[Tensor, Tensor] | None:
 def _differs(data: Any, x: list[Tensor] | None, seed_with: Any, what: str) -> bool:
     """Whether an item is another one when it is asked for again, although nothing was drawn that can be seen."""
     for place in range(min(_TRIED, len(data))):
-        seed_with(0, place)
+        seed_with(item_seed(0, place))
         again = _item(data, place, what)[0]
-        seed_with(0, place)
+        seed_with(item_seed(0, place))
         if not _same(x[place] if x is not None else _item(data, place, what)[0], again):
             return True
     return False
+
+
+def _refuse_moving_targets(data: Any, targets: Sequence[Tensor], seed_with: Any, what: str) -> None:
+    """Targets are read once, inputs each time: a target that is drawn would not belong to its input."""
+    for place in range(min(_TRIED, len(data))):
+        seed_with(item_seed(1, place))
+        if not _same(_item(data, place, what)[1], targets[place]):
+            raise UserError(
+                f"{what} draws the target of an item, y, as well as its input (mixup is such a thing): the two are "
+                "read at different times. Draw inputs alone, or give each drawn example an item of its own."
+            )
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -152,8 +182,12 @@ def _random_state() -> tuple[bytes, bytes, int, Any]:
 def _item(data: Any, place: int, what: str) -> tuple[Tensor, Tensor]:
     try:
         x, y = pair_of(data[place], what)
-    except (KeyError, IndexError, TypeError, RuntimeError) as error:
+    except UserError:
+        raise
+    except (KeyError, IndexError, TypeError) as error:
         raise UserError(f"{what} must be a data set whose items are pairs (x, y) of one shape: {error}.") from error
+    except Exception as error:  # whatever a user's code raises
+        raise UserError(f"{what}: item {place} cannot be read: {type(error).__name__}: {error}.") from error
     return as_tensor(x, f"{what}: x"), as_tensor(y, f"{what}: y")
 
 

@@ -7,11 +7,9 @@ seed of that item and of the moment. So a run is the same again whoever reads, i
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,16 +17,15 @@ import torch
 from torch import Tensor
 
 from fedstein.errors import UserError
+from fedstein.streams import seeded
 
-__all__ = ["MEMORY", "LazyRows", "Reader", "Rows", "chunks", "joined", "loaded", "seeded", "spooled"]
+__all__ = ["MEMORY", "LazyRows", "Reader", "Rows", "chunks", "item_seed", "joined", "loaded", "spooled"]
 
 MEMORY = 256 * 2**20  # bytes: if everybody's inputs together are fewer, they are read once, and stay
 CHUNK = 256  # rows at a time where all are gone through
 
 Reader = Callable[[Sequence[int]], Tensor]
 """Raw inputs (B, ...) of some items, in their order."""
-
-_NUMPY_SEEDS = 2**32
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -101,8 +98,8 @@ class LazyRows:
         """The same for some of the positions; nothing is read."""
         return replace(self, places=self.places[where])
 
-    def _one(self, place: int, seed: int, seed_with: Callable[[int, int], None]) -> Tensor:
-        seed_with(seed, place)
+    def _one(self, place: int, seed: int, seed_with: Callable[[int], None]) -> Tensor:
+        seed_with(item_seed(seed, place))
         return self.reader([place])
 
     def __repr__(self) -> str:
@@ -113,23 +110,9 @@ Rows = Tensor | LazyRows
 """Inputs (n, ...): in memory, or read when they are wanted."""
 
 
-@contextmanager
-def seeded() -> Iterator[Callable[[int, int], None]]:
-    """Lend the global generators of torch, numpy and Python to a data set, and put them back."""
-
-    def seed_with(seed: int, place: int) -> None:
-        number = (seed * 0x9E3779B97F4A7C15 + place * 0xD1B54A32D192ED03 + 1) % 2**63
-        torch.default_generator.manual_seed(number)
-        np.random.seed(number % _NUMPY_SEEDS)  # noqa: NPY002  (the one that data sets use)
-        random.seed(number)
-
-    ours, numbers, plain = torch.random.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        yield seed_with
-    finally:
-        torch.random.set_rng_state(ours)
-        np.random.set_state(numbers)  # noqa: NPY002
-        random.setstate(plain)
+def item_seed(seed: int, place: int) -> int:
+    """Of what is drawn for an item at a moment."""
+    return (seed * 0x9E3779B97F4A7C15 + place * 0xD1B54A32D192ED03 + 1) % 2**63
 
 
 def chunks(x: Rows, size: int) -> Iterator[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -19,6 +21,15 @@ _ONLY_FOR = {
     "images": ("test", "size", "channels"),
     "source": ("source", "args"),
 }
+
+
+def _numbers_in(value: Any) -> Iterator[float]:
+    """All numbers in tables and lists."""
+    if isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _numbers_in(part)
+    elif isinstance(value, float):
+        yield value
 
 
 class DataConfig(Checked):
@@ -139,6 +150,8 @@ class DataConfig(Checked):
             names = [name for name, keys in _ONLY_FOR.items() if key in keys]
             if self.name not in names and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"data.{key} is for data.name = '{names[0]}'. Got data.name = '{self.name}'.")
+        if not all(map(math.isfinite, _numbers_in(self.args))):
+            raise ValueError("data.args must be finite numbers, texts, lists and tables. Got NaN or infinity.")
         if self.name == "source" and self.source is None:
             raise ValueError("data.source must name a function where data.name is 'source'. Got nothing.")
         return self

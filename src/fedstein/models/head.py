@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -137,8 +139,8 @@ class Before:
 
     def identity(self) -> str:
         """A digest of what it computes: its layers and the values that are frozen; not the trained ones."""
-        kinds = [(name, type(part).__qualname__, part.extra_repr()) for name, part in self.whole.named_modules()]
-        content = hashlib.sha256(repr((self.path, kinds, self.device.type)).encode())
+        kinds = [(name, type(part).__qualname__, _settings(part)) for name, part in self.whole.named_modules()]
+        content = hashlib.sha256(repr((self.path, kinds, self.device.type, sorted(_code(self.whole)))).encode())
         trained = {name for name, value in self.whole.named_parameters(remove_duplicate=False) if value.requires_grad}
         for name, value in sorted(self.whole.state_dict().items()):
             if name not in trained:
@@ -172,6 +174,23 @@ class Before:
                 f"{tuple(given.shape)} for {tuple(x.shape)}."
             )
         return given.clone()  # a view of something larger would keep it all
+
+
+def _settings(part: nn.Module) -> list[tuple[str, str]]:
+    """What a layer was made with, as far as it is plain."""
+    plain = (bool, int, float, str, tuple, list, torch.dtype, type(None))
+    own = [(name, repr(value)) for name, value in vars(part).items() if isinstance(value, plain)]
+    return sorted((name, text) for name, text in own if name != "training")
+
+
+def _code(module: nn.Module) -> set[str]:
+    """SHA-256 of the files that its layers come from; torch's version is told elsewhere."""
+    files = set()
+    for kind in {type(part) for part in module.modules()}:
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if file is not None and not kind.__module__.startswith("torch.") and Path(file).is_file():
+            files.add(hashlib.sha256(Path(file).read_bytes()).hexdigest())
+    return files
 
 
 def _stop(_: nn.Module, args: tuple[Any, ...]) -> None:

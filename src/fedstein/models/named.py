@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from fedstein.by_name import NAME, imported
 from fedstein.devices import CPU
 from fedstein.errors import UserError, like
+from fedstein.streams import seeded
 
 __all__ = [
     "PARTICLES",
@@ -35,6 +36,7 @@ __all__ = [
     "load_weights",
     "make_module",
     "on_cpu",
+    "refuse_other_values",
     "unlike_listing",
 ]
 
@@ -51,7 +53,7 @@ def make_module(
 ) -> nn.Module:
     """The module that ``package.nets:make_cnn`` makes, with its particles' parameters alone requiring a gradient.
 
-    The global random numbers of torch are seeded while it is made, and put back: whoever makes it gets the same.
+    The global random numbers are seeded while it is made, and put back: whoever makes it gets the same.
 
     Args:
         name: ``package.module:callable``.
@@ -65,8 +67,8 @@ def make_module(
     """
     make = imported(name, KEY)
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded() as seed_with:
+            seed_with(seed)
             module = make(**args)
     except Exception as error:  # whatever a user's code raises
         raise UserError(
@@ -187,6 +189,23 @@ def frozen_values(module: nn.Module) -> dict[str, Tensor]:
     fixed: dict[str, Tensor] = {name: value for name, value in module.named_parameters() if not value.requires_grad}
     fixed |= {name: value for name, value in module.named_buffers() if name in module.state_dict()}
     return {name: value.detach().clone() for name, value in fixed.items() if value.dtype == torch.float32}
+
+
+def refuse_other_values(module: nn.Module, fresh: nn.Module, why: str, kept: bool = True) -> None:
+    """Refuse a network that has other values than the same network made anew, where a run would go on with these.
+
+    Args:
+        module: the network.
+        fresh: the same, made anew.
+        why: the beginning of what is said.
+        kept: also values that a run keeps, float32 ones; else only the others.
+    """
+    others = {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if name.endswith("num_batches_tracked") or (not kept and value.dtype == torch.float32):
+            continue
+        if not torch.equal(value.detach().cpu().nan_to_num(), others[name].detach().cpu().nan_to_num()):
+            raise UserError(f"{why}. '{name}' ({str(value.dtype).removeprefix('torch.')}) is another one.")
 
 
 def digest(values: Values) -> str:

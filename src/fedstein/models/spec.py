@@ -33,6 +33,7 @@ from fedstein.models.named import (
     load_weights,
     make_module,
     on_cpu,
+    refuse_other_values,
     unlike_listing,
 )
 from fedstein.models.refusals import takes_tokens
@@ -212,11 +213,16 @@ def _by_name(
     module = on_cpu(module, f"The 'model.module' {model.module!r}", device)
     now = listing(module)
     if model.fingerprint is None:
-        again = listing(make_module(model.module, model.args, seed, model.particles))
-        if again != now:
+        fresh = make_module(model.module, model.args, seed, model.particles)
+        if (again := listing(fresh)) != now:
             raise UserError(
                 f"The 'model.module' {model.module!r} must return the same network every time: "
                 f"{unlike_listing(now, again)}."
+            )
+        if frozen is None:
+            why = "its random numbers must be torch's, numpy's or Python's global ones"
+            refuse_other_values(
+                module, fresh, f"The 'model.module' {model.module!r} must return the same network every time: {why}"
             )
     elif fingerprint(now) != model.fingerprint:
         how = "" if parameters is None else f": {unlike_listing(parameters, now)}"
@@ -227,6 +233,8 @@ def _by_name(
     if frozen is None and model.weights is not None:
         load_weights(model.weights, module)
         knows = exported(model.weights)
+        if model.fingerprint is None:
+            refuse_other_values(module, fresh, "What is frozen must be float32 to be kept", kept=False)
     start = torch.cat([value.detach().reshape(-1) for value in learnt]) if prior.init == "module" else None
     kept = frozen_values(module)
     if start is not None:

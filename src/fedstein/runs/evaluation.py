@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from fedstein.data import SHIFTS, as_inputs, enlarge, joined, load_digits, loaded, shifted
+from fedstein.data.sources.table import Schema
+from fedstein.data.tables import from_frame, is_frame
 from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.likelihoods import score_predictions
@@ -59,7 +62,7 @@ def load_run(run: Path, split: str | None = None, given: Given | None = None) ->
     return Loaded(config, lineage, problem, particles)
 
 
-def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x") -> Any:
+def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x", schema: Schema | None = None) -> Any:
     """Probabilities and uncertainty for raw inputs (n, ...), whatever array they are in.
 
     Args:
@@ -67,6 +70,7 @@ def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x") ->
         particles: (N_p, d).
         x: the inputs.
         what: their name in messages.
+        schema: what the columns of a frame mean.
     """
     if problem.inputs is None:
         raise UserError("Cannot predict: this is a problem with a known posterior, and has no inputs.")
@@ -76,9 +80,26 @@ def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x") ->
             "Cannot predict: this run has a loss of its own, which says nothing of probabilities. "
             "Train with a likelihood."
         )
+    if is_frame(x) and schema is not None:
+        x = schema.inputs(from_frame(x, what))
     ids = any(data.x.dtype == torch.int64 for data in problem.holdings.agents)  # then x names something as well
     inputs = as_inputs(x, what, problem.inputs.shape, tokens=ids)
+    if not ids:
+        _warn_of_scale(problem, inputs, what)
     return predict(problem.task.model, particles, problem.inputs.ready(inputs))
+
+
+def _warn_of_scale(problem: Problem, inputs: Tensor, what: str) -> None:
+    """A factor of 255 must never come in silently."""
+    raw = problem.judge.raw_test
+    if raw is None or len(raw) == 0:
+        return
+    usual, most = float(raw[: min(len(raw), 1000)].abs().max()), float(inputs.abs().max())
+    if most > 20 * usual > 0 or 0 < most < usual / 20:
+        warnings.warn(
+            f"{what} reaches {most:.3g}, and what this model is judged on {usual:.3g}: are they scaled alike?",
+            stacklevel=3,
+        )
 
 
 def conditions() -> list[str]:

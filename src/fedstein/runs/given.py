@@ -171,6 +171,13 @@ def take_in(
                 f"{name}: x must be shaped like that of {first_name}, {tuple(first.x.shape[1:])}. "
                 f"Got {tuple(data.x.shape[1:])} instead."
             )
+    bytes_in = [name for name, data in known.items() if data.x.dtype == torch.uint8]
+    if bytes_in and len(bytes_in) < len(known):
+        other = next(name for name in known if name not in bytes_in)
+        raise UserError(
+            f"All inputs must be of one kind. {bytes_in[0]} has bytes (uint8), which are divided by 255, and {other} "
+            f"has {str(known[other].x.dtype).removeprefix('torch.')}, which is taken as it is. Give all of them alike."
+        )
     module = on_cpu(module, "The 'module'", device)
     some = first.x[:2].float()
     model = particle_model(module, loss, precision, some, way, device)
@@ -209,12 +216,19 @@ def _parted(module: nn.Module, example: Tensor) -> tuple[nn.Module, Before] | No
 
 def _class_names(given: Sequence[Any]) -> tuple[str, ...]:
     """As data sets have them: ours, torchvision's."""
+    known: dict[tuple[str, ...], None] = {}
     for data in given:
         for key in ("class_names", "classes"):
             names = getattr(data, key, None)
             if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
-                return tuple(names) if len(set(names)) == len(names) else ()
-    return ()
+                known[tuple(names)] = None
+                break
+    if len(known) > 1:
+        raise UserError(
+            f"The data sets must call the classes alike, in one order. Got {' and '.join(map(str, list(known)[:2]))}."
+        )
+    one = next(iter(known), ())
+    return one if len(set(one)) == len(one) else ()
 
 
 def _outputs(model: DenseStack | TorchModule, x: Tensor, name: str) -> int:

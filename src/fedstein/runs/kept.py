@@ -8,6 +8,7 @@ RUN/features.npy            what the frozen part makes of the test set; of an ag
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,12 +84,24 @@ def load_kept(run: Path) -> Kept:
     values, record = run / _VALUES, {} if config.model.module is None else _record(run / _RECORD)
     parameters, knows = _listing(record), record.get("weights_of")
     knows = knows if isinstance(knows, str) else None
+    _warn_of_other_code(run, config, record)
     if values.is_file():
         return Kept(load_tensors(values), parameters, knows, runs=(run,))
-    frozen = parameters is not None and any(words.endswith("frozen") for words in parameters.values())
+    frozen = parameters is not None and any(words.endswith("float32 frozen") for words in parameters.values())
     if config.pretrain.rounds or frozen:
         raise UserError(f"The file {values} is missing: the network that this run has frozen cannot be made up.")
     return Kept(None, parameters, knows, runs=(run,))
+
+
+def _warn_of_other_code(run: Path, config: Config, record: Mapping[str, Any]) -> None:
+    """Shapes may be the same where the code is not: then it computes something else."""
+    name, then = config.model.module, record.get("sha256")
+    if name is not None and then is not None and (now := origin(name).sha256) is not None and now != then:
+        warnings.warn(
+            f"The file of '{name}' is not what it was when run '{run}' began. If it computes something else now, what "
+            "you see is not what was learnt.",
+            stacklevel=3,
+        )
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def build_problem(
         Judge(judged, config.evaluation.ece_bins, raw_test=raw_test),
         Inputs(shape, outputs, made, made.prepare),
         held.settings,
-        held.notes,
+        (*held.notes, *getattr(made.model, "notes", ())),
         features,
     )
 
@@ -180,7 +180,9 @@ def _with_features(
     features = {owner: kept.prepared(owner, prepare, data.x) for owner, data in owners.items()}
     ready = {owner: Examples(features[owner].rows, data.y) for owner, data in owners.items()}
     agents = [ready[_folder_of(agent)] for agent in range(len(holdings.agents))]
-    stay = {_folder_of(agent) for agent in holdings.present} | {TEST}
+    stay = {_folder_of(agent) for agent in holdings.present}
+    if not holdings.erased:  # the test set may have been drawn from everybody's examples
+        stay.add(TEST)
     some = {owner: one for owner, one in features.items() if owner in stay}
     return replace(holdings, agents=agents), ready.get(TEST), some
 

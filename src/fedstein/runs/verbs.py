@@ -36,6 +36,7 @@ from fedstein.runs.training import Trained, fit
 from fedstein.runs.trying import try_network
 from fedstein.settings import Config, flat, to_table
 from fedstein.store.allowed import allow_module
+from fedstein.store.features import let_go
 from fedstein.store.lineage import Erasure, Lineage, load_lineage
 from fedstein.streams import stream
 from fedstein.trackers import Watcher, check_trackers, open_trackers
@@ -204,6 +205,7 @@ def forget(request: Request, given: Given | None = None, how: How = How()) -> Fi
             filled = fill(run, problem, state, engine, how)
     if not filled.trained.interrupted:
         complete(request.out)
+        let_go()
     return filled
 
 

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from random import SystemRandom
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +27,12 @@ from fedstein.data.rows import CHUNK, MEMORY
 from fedstein.models import Before
 from fedstein.store.files import write
 
-__all__ = ["FEATURE_FILES", "Features", "keep_features", "prepared"]
+__all__ = ["FEATURE_FILES", "Features", "keep_features", "let_go", "prepared"]
 
 _ROWS, _RECORD = "features.npy", "features.json"
-FEATURE_FILES = (_ROWS, _RECORD)
+FEATURE_FILES = (_ROWS, _RECORD, f"{_ROWS}.part", f"{_RECORD}.part")  # also what a stop has left
 _REMEMBERED = 2 * 2**30  # bytes that a process has at hand: one verb asks for the same features several times
-_TRIED = 3  # rows that are computed again, whatever a file says
+_TRIED = 16  # rows that are computed again, whatever a file says
 
 _at_hand: OrderedDict[str, Tensor] = OrderedDict()
 
@@ -65,6 +66,8 @@ def prepared(
     rows = _at_hand.pop(key, None)
     if rows is None and known is not None and known.key == key and isinstance(known.rows, Tensor):
         rows = known.rows
+    if rows is not None and not _still(rows, prepare, x):
+        rows = None
     if rows is None:
         rows = next((kept for folder in folders if (kept := _kept(folder, key, prepare, x)) is not None), None)
     rows = _gone_through(prepare, x) if rows is None else rows
@@ -87,9 +90,15 @@ def keep_features(folder: Path, features: Features) -> None:
     write(folder / _RECORD, json.dumps(record).encode())
 
 
+def _plain(path: Path) -> bool:
+    """A file, and no link or pipe in its place."""
+    return path.is_file() and not path.is_symlink()
+
+
 def _key_in(folder: Path) -> str | None:
     try:
-        key = json.loads((folder / _RECORD).read_bytes())["key"] if (folder / _ROWS).is_file() else None
+        there = _plain(folder / _RECORD) and _plain(folder / _ROWS)
+        key = json.loads((folder / _RECORD).read_bytes())["key"] if there else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return key if isinstance(key, str) else None
@@ -99,18 +108,30 @@ def _kept(folder: Path, key: str, prepare: Before, x: Rows) -> Tensor | None:
     """What a folder has, if it is of this network and these inputs, and whole."""
     path = folder / _ROWS
     try:
+        if not _plain(folder / _RECORD) or not _plain(path):
+            return None
         record = json.loads((folder / _RECORD).read_bytes())
-        if path.is_symlink() or record["key"] != key or record["sha256"] != _sha256(path):
+        if record["key"] != key or record["sha256"] != _sha256(path):
             return None
         # Copy on write: torch wants to be allowed to write, and nobody does.
         rows = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError):
         return None  # it costs only time to compute them again
+    return rows if _still(rows, prepare, x) else None
+
+
+def _still(rows: Tensor, prepare: Before, x: Rows) -> bool:
+    """Whether some of them, nobody knows which, come out again: the code may be another one, or the file forged."""
     if rows.shape != (len(x), *prepare.shape) or rows.dtype != prepare.dtype:
-        return None
-    some = torch.linspace(0, len(x) - 1, _TRIED).long()
-    again = prepare(x[some])  # the code may be another one than it was
-    return rows if torch.allclose(rows[some].double(), again.double(), rtol=1e-3, atol=1e-4) else None
+        return False
+    some = torch.tensor(SystemRandom().sample(range(len(x)), min(_TRIED, len(x))))
+    kept, again = rows[some].double(), prepare(x[some]).double()
+    return torch.allclose(kept, again, rtol=1e-3, atol=1e-5 * float(again.abs().max()) + 1e-30)
+
+
+def let_go() -> None:
+    """Nothing is at hand any more: after an erasure."""
+    _at_hand.clear()
 
 
 def _gone_through(prepare: Callable[[Tensor], Tensor], x: Rows) -> Tensor:

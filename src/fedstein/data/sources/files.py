@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstein.data.examples import Dataset, Examples, as_examples
+from fedstein.data.examples import Dataset, Examples, as_examples, fits_shape
 from fedstein.data.rows import loaded
 from fedstein.data.sources.base import Held, Source
 from fedstein.errors import UserError
@@ -35,8 +35,9 @@ def load_examples(path: Path, shape: torch.Size) -> Examples:
     """One agent's own examples: an .npz with x (as many numbers a row as `shape`) and y."""
     own = load_own(path)
     assert isinstance(own.x, Tensor)
-    if own.x[0].numel() != shape.numel():
-        raise UserError(f"{path}: x must have {shape.numel()} numbers a row. Got {tuple(own.x.shape[1:])} instead.")
+    if not fits_shape(own.x.shape[1:], shape):
+        raise UserError(f"{path}: x must be shaped like that of the test data, {tuple(shape)}, or flat. Got "
+                        f"{tuple(own.x.shape[1:])} instead.")  # fmt: skip
     return Examples(own.x.reshape(len(own), *shape), own.y)
 
 
@@ -62,6 +63,8 @@ def save_examples(path: Path, examples: Examples) -> None:
 
 
 def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise UserError(f"Cannot read {path} as an .npz of plain arrays: there is no such file.")
     try:
         # A file object of our own: numpy leaves its own one open when the archive is damaged.
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fedstein.data.examples import Dataset, Examples
+from fedstein.data.pixels import eight_bits
 from fedstein.data.rows import MEMORY, LazyRows, Rows, loaded
 from fedstein.data.sources.base import Held, Source
 from fedstein.data.sources.table import agent_id, drawn, numbered, share_of, some_of
@@ -35,6 +36,7 @@ __all__ = ["SOURCE", "read"]
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")  # others are read by programs that pillow starts
 _MOST_PIXELS = 2**26
+GREY = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B", "F")
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class _Gauge:
     size: tuple[int, int]
     channels: int
     resize: bool
+    asked: bool  # for grey or colour
     small: bool  # all images together
 
     @staticmethod
@@ -146,10 +149,10 @@ class _Gauge:
         """As the settings say; what is left out is as the first image has it."""
         with _opened(images[0].path) as first:
             size = data.size or (first.height, first.width)
-            grey = first.mode in ("1", "L", "I", "I;16", "F")
+            grey = first.mode in GREY
         channels = data.channels or (1 if grey else 3)
         small = 4 * channels * size[0] * size[1] * len(images) <= MEMORY
-        return _Gauge(size, channels, data.size is not None, small)
+        return _Gauge(size, channels, data.size is not None, data.channels is not None, small)
 
     def rows(self, paths: Sequence[Path], what: str) -> Rows:
         """(n, channels, height, width) in 0..1."""
@@ -166,7 +169,12 @@ class _Gauge:
                     f"{path} is {image.height} x {image.width} pixels, and the first image is {self.size[0]} x "
                     f"{self.size[1]}. Set a size for all of them: data.size=[{self.size[0]},{self.size[1]}]."
                 )
-            image = image.convert("L" if self.channels == 1 else "RGB")
+            if self.channels == 1 and not self.asked and image.mode not in GREY:
+                raise UserError(
+                    f"{path} is in colour ({image.mode}), and the first image is grey. Say what all are to be: "
+                    "data.channels=1 or 3."
+                )
+            image = eight_bits(image, str(path)).convert("L" if self.channels == 1 else "RGB")
             if self.resize and (image.height, image.width) != self.size:
                 image = image.resize((self.size[1], self.size[0]), 2)  # bilinear
             values = np.array(image, dtype=np.uint8)

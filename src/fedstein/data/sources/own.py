@@ -12,6 +12,7 @@ Where the agents are on machines of their own, "agents" may be left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from fedstein.data.rows import MEMORY
 from fedstein.data.sources.base import Held, Source
 from fedstein.data.sources.files import classes_in
 from fedstein.errors import UserError
+from fedstein.streams import seeded
 
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
@@ -44,15 +46,17 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     key = f"The 'data.source' {data.source!r}"
     make = imported(data.source, "data.source")
     try:
-        came = make(**data.args)
+        with seeded() as seed_with:  # the same data every time, on every machine
+            seed_with(0)
+            came = make(**data.args)
     except UserError:
         raise
     except Exception as error:  # whatever a user's code raises
         raise UserError(
             f"{key} failed with data.args = {dict(data.args)!r}: {type(error).__name__}: {error}."
         ) from error
-    if isinstance(came, Held | Dataset):
-        return came
+    if isinstance(came, Held | Dataset):  # of ours, from a frame for instance: its settings are not those of a config
+        return replace(came, settings=_known(came.class_names) | _counted(came))
     if not isinstance(came, Mapping):
         raise UserError(f"{key} must return a mapping with 'test', and 'train' or 'agents'. Got {type(came).__name__}.")
     if unknown := [name for name in came if name not in _KEYS]:
@@ -63,6 +67,8 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
         )
     names = _names(came, "class_names", key)
     test = as_examples(came["test"], f"{key}: test")
+    if "agent_names" in came and "agents" not in came:
+        raise UserError(f"{key}: 'agent_names' are for 'agents'. With 'train' the agents have numbers.")
     if "train" in came and not remote:
         train = as_examples(came["train"], f"{key}: train")
         _refuse_unlike(test, train, f"{key}: train")
@@ -80,8 +86,14 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     people = _names(came, "agent_names", key)
     if people and len(people) != len(listed):
         raise UserError(f"{key}: 'agent_names' must be {len(listed)}, as many as the agents. Got {len(people)}.")
+    if remote:
+        agents = [test.none()] * data.agents
     known = _known(names) | ({} if remote else {"agents": len(agents)})
     return Held(agents, test, _classes([test, *agents], names, key), names, people, known)
+
+
+def _counted(came: Held | Dataset) -> dict[str, Any]:
+    return {"agents": len(came.agents)} if isinstance(came, Held) else {}
 
 
 def _known(names: Sequence[str]) -> dict[str, Any]:
@@ -101,7 +113,11 @@ def _classes(parts: Sequence[Examples], names: Sequence[str], key: str) -> int |
 
 def _names(came: Mapping[str, Any], what: str, key: str) -> tuple[str, ...]:
     names = came.get(what) or ()
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+    if (
+        not isinstance(names, list | tuple)
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) != len(names)
+    ):
         raise UserError(f"{key}: '{what}' must be different texts. Got {names!r}.")
     return tuple(names)
 

@@ -29,7 +29,18 @@ from fedstein.streams import stream
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
 
-__all__ = ["SOURCE", "Schema", "agent_id", "drawn", "from_tables", "numbered", "read", "share_of", "some_of"]
+__all__ = [
+    "SOURCE",
+    "Schema",
+    "agent_id",
+    "drawn",
+    "from_tables",
+    "numbered",
+    "read",
+    "schema_of",
+    "share_of",
+    "some_of",
+]
 
 SHARE = 0.2  # of the rows, for testing, if nothing is said
 MOST_LEVELS = 200  # of a text column: more is no category
@@ -59,9 +70,12 @@ class Schema:
 
     def examples(self, table: Table) -> Examples:
         """The rows as inputs (n, width) of float32 and targets."""
+        return as_taken(Examples(self.inputs(table), self._targets(table)), table.where, tokens=False)
+
+    def inputs(self, table: Table) -> Tensor:
+        """(n, width) float32; the target need not be there."""
         parts = [self._input(table, name) for name in self.features]
-        x = torch.from_numpy(np.concatenate(parts, 1)).float()
-        return as_taken(Examples(x, self._targets(table)), table.where, tokens=False)
+        return torch.from_numpy(np.concatenate(parts, 1)).float()
 
     def _input(self, table: Table, name: str) -> np.ndarray:
         if name in self.levels:
@@ -153,6 +167,13 @@ def from_tables(data: DataConfig, table: Table, test: Table | None) -> Dataset |
     notes.append(f"agents by '{data.agent_column}': {some_of([f'{k} {name}' for k, name in enumerate(names)])}")
     agents = [everyone.take(torch.from_numpy(rows)) for rows in held]
     return Held(agents, judged, schema.classes, schema.labels, tuple(names), known, tuple(notes))
+
+
+def schema_of(data: DataConfig) -> Schema | None:
+    """What a run has written down of its table's columns; None where there is no table."""
+    if data.name != "table" or not data.features:
+        return None
+    return Schema(data.features, data.levels, data.center, data.scale, data.target)
 
 
 def _there(test: Table | None) -> Table:
