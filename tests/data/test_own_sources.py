@@ -314,7 +314,8 @@ def test_a_function_that_returns_a_frame_makes_a_run_that_opens_and_draws_the_sa
     (folder / "ours.py").write_text(
         "import fedstein as fs, numpy as np, pandas as pd\n"
         "def clinics():\n"
-        "    frame = pd.DataFrame({'a': np.random.rand(60), 'site': np.arange(60) % 3, 'y': np.random.permutation(60) % 2})\n"
+        "    y = np.random.permutation(60) % 2\n"
+        "    frame = pd.DataFrame({'a': np.random.rand(60), 'site': np.arange(60) % 3, 'y': y})\n"
         "    return fs.from_frame(frame, target='y', agent_column='site', center={'a': 0.5})\n"
     )
     run = fs.train_config(fs.config(None, "data.source=ours:clinics", *SMALL), "a", progress=False)

@@ -15,7 +15,7 @@ from fedstein.likelihoods import Categorical
 from fedstein.models import ModelConfig, PriorConfig, fingerprint, network
 from fedstein.models.named import frozen_values, listing, make_module, unlike_listing
 from fedstein.settings import make_config
-from fedstein.store.allowed import is_allowed
+from fedstein.store.allowed import allow_module, is_allowed
 
 NETS = """
 import torch
@@ -238,3 +238,49 @@ def test_quotes_that_a_shell_took_away_are_missed():
     )
     with pytest.raises(UserError, match=r"must be a list of patterns, in quotes for the shell. Got '\[head\.\*\]'"):
         make_config(overrides=["model.module=nets:make_cnn", "model.particles=[head.*]"])
+
+
+def test_frozen_values_that_would_not_be_kept_are_refused(nets, tmp_path):
+    (tmp_path / "ordered_nets.py").write_text(
+        "import numpy as np, torch\n"
+        "from torch import nn\n"
+        "class Ordered(nn.Module):\n"
+        "    def __init__(self, own=False):\n"
+        "        super().__init__()\n"
+        "        self.register_buffer('order', torch.arange(4))\n"
+        "        self.picks = np.random.permutation(4)\n"
+        "        noise = np.random.default_rng().random(3) if own else np.zeros(3)\n"
+        "        self.noise = nn.Parameter(torch.tensor(noise).float(), requires_grad=False)\n"
+        "        self.head = nn.Linear(4, 3)\n"
+        "    def forward(self, x):\n"
+        "        return self.head(x[:, self.order]) + self.noise\n"
+    )
+    values = {f"head.{name}": value for name, value in nn.Linear(4, 3).state_dict().items()}
+    save_file({**values, "order": torch.tensor([3, 1, 0, 2]), "noise": torch.zeros(3)}, tmp_path / "w.safetensors")
+    model = ModelConfig(module="ordered_nets:Ordered", particles=("head.*",))
+    with pytest.raises(UserError, match=r"must be float32 to be kept. 'order' \(int64\) is another one"):
+        network(
+            model.model_copy(update={"weights": str(tmp_path / "w.safetensors")}), PriorConfig(), Categorical(),
+            torch.Size([4]), 3, 0,
+        )  # fmt: skip
+    with pytest.raises(UserError, match=r"the same network every time: .*'noise' \(float32\) is another one"):
+        network(model.model_copy(update={"args": {"own": True}}), PriorConfig(), Categorical(), torch.Size([4]), 3, 0)
+    first, again = (make_module("ordered_nets:Ordered", {}, 3) for _ in range(2))
+    assert first.picks.tolist() == again.picks.tolist()  # numpy's global generator is seeded as well
+    sys.modules.pop("ordered_nets")
+
+
+def test_packages_without_a_file_are_told_apart_by_their_place(nets, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    for place in ("mine", "foreign"):
+        (tmp_path / place / "spaced").mkdir(parents=True)
+        (tmp_path / place / "spaced" / "cnn.py").write_text("def make():\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
+    allow_module("spaced.cnn:make")
+    assert is_allowed("spaced.cnn:make")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.syspath_prepend(str(tmp_path / "foreign"))
+    assert not is_allowed("spaced.cnn:make")
+    with pytest.raises(UserError, match="another script is another '__main__'"):
+        make_module("__main__:make", {}, 0)
