@@ -20,7 +20,7 @@ test-long: .venv/test.stamp
 	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q -n 4 --durations 12 \
 		tests/engines/test_conformance.py tests/runs/test_kills.py tests/flower/test_deployment.py \
 		tests/test_own_pages.py tests/studies/test_whole_way.py tests/studies/test_cifar10.py \
-		tests/data/test_federations.py tests/data/test_cifar10.py
+		tests/data/test_federations.py tests/data/test_cifar10.py tests/data/test_tables.py
 
 # The faults of a deployment alone.
 faults: .venv/test.stamp

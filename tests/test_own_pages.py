@@ -55,13 +55,6 @@ def test_a_network_of_ones_own_goes_the_whole_way(tmp_path):
     assert (tmp_path / "runs" / "head" / "agents" / "agent-0" / "features.npy").is_file()
 
 
-def test_the_networks_of_the_page_train(tmp_path):
-    shutil.copytree(ROOT / "examples" / "own", tmp_path, dirs_exist_ok=True)
-    for words in commands("your-model.md"):
-        if words[1] == "train":
-            obey([*words, "--set", "rounds=1", "--set", "method.local_steps=1"], tmp_path)
-
-
 @pytest.mark.parametrize("number", range(2))
 def test_the_examples_of_the_page_about_data_print_what_they_say(number, tmp_path, capsys):
     file = tmp_path / "example.py"

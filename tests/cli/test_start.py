@@ -130,6 +130,8 @@ def test_ctrl_c_at_any_moment_ends_in_one_line(command, tmp_path):
 
 
 def test_ctrl_c_inside_an_optional_import_is_no_missing_extra():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has none
+
     def compiled():
         with needs_extra("report", "Reports"):
             try:

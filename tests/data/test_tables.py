@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -249,6 +250,7 @@ def run(*words):
     return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr
 
 
+@pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")
 def test_a_regression_table_through_the_whole_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     houses(tmp_path / "houses.csv")

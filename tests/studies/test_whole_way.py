@@ -76,6 +76,7 @@ def test_the_whole_way_writes_numbers_and_tables_and_does_nothing_twice(whole_wa
         whole_way.main([*asked, "--set", "rounds=5"])
 
 
+@pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")
 def test_a_study_that_was_stopped_goes_on(whole_way, study, tmp_path, monkeypatch):
     asked = [str(study / "config.toml"), "--forget", "1", "--out", str(tmp_path / "runs")]
     monkeypatch.setattr(whole_way.fs.Run, "audit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
