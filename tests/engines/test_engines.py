@@ -28,7 +28,7 @@ from fedstein.protocol.server import rounds, start
 from fedstein.protocol.wire import About, Reply, head_of, read_head
 from fedstein.runs.forget.plan import plan_erasure
 from fedstein.runs.forget.rounds import erasure_rounds, first_state
-from fedstein.runs.kept import Kept
+from fedstein.runs.network_files import NetworkFiles
 from fedstein.runs.problem import build_problem
 from fedstein.settings import make_config
 from fedstein.store.lineage import Lineage
@@ -106,7 +106,7 @@ class Homes:
                 read_head(head.to_json()),
                 order.particles.clone(),
                 lambda prepare, home: data if prepare is None else Examples(prepare(data.x), data.y),
-                frozen=None if order.agent in self.have_frozen else self.problem.kept.frozen,
+                frozen=None if order.agent in self.have_frozen else self.problem.network_files.frozen,
                 portions={key: value.clone() for key, value in order.memory.items()},
             )
         except DivergedError as error:
@@ -130,7 +130,7 @@ class Homes:
 
 def about(config, data, problem):
     shape, classes = data.x.shape[1:], problem.task.model.sizes[-1]
-    frozen = problem.kept.frozen
+    frozen = problem.network_files.frozen
     named = None if frozen is None else digest(frozen)
     return About(config.uplink, config.model, config.prior, config.likelihood, config.threads, shape, classes, named)
 
@@ -191,7 +191,10 @@ def test_a_frozen_network_travels_with_the_order(tmp_path):
     more = ("model.hidden=[6]", "pretrain.rounds=1", "method.factor=linear", "uplink.budget=2.0d")
     config = make_config(overrides=[*BASE, *more])
     problem = build_problem(
-        config, kept=Kept({FEATURES: torch.randn(64 * 6 + 6 + 6 * 10 + 10, generator=torch.Generator().manual_seed(0))})
+        config,
+        files=NetworkFiles(
+            {FEATURES: torch.randn(64 * 6 + 6 + 6 * 10 + 10, generator=torch.Generator().manual_seed(0))}
+        ),
     )
     assert problem.dim == 70
     engine = Homes(problem, tmp_path, config, raw=who_has_what(config.data, config.seed).agents)
@@ -206,7 +209,7 @@ def test_a_frozen_network_travels_with_the_order(tmp_path):
 def test_other_frozen_values_than_the_order_is_about_are_refused(tmp_path):
     config = make_config(overrides=[*BASE, "model.hidden=[6]", "pretrain.rounds=1"])
     values = {FEATURES: torch.zeros(64 * 6 + 6 + 6 * 10 + 10)}
-    problem = build_problem(config, kept=Kept(values))
+    problem = build_problem(config, files=NetworkFiles(values))
     engine = Homes(problem, tmp_path, config, raw=who_has_what(config.data, config.seed).agents)
     head = read_head(
         head_of(order_of(config, problem), about(config, engine.raw[0], problem), RUN, MODEL, "x").to_json()

@@ -37,7 +37,7 @@ def trained(overrides):
 def plan(config, problem, state, agents, method, **options):
     """The config and the lineage of the erasure, and the problem without the agents."""
     planned, lineage = plan_erasure(config, Lineage(), problem, state, agents, method, **options)
-    return planned, lineage, build_problem(planned, lineage, kept=problem.kept)
+    return planned, lineage, build_problem(planned, lineage, files=problem.network_files)
 
 
 def going_on(without, planned, lineage, state):

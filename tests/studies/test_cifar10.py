@@ -68,7 +68,7 @@ def test_its_weights_may_come_as_a_file_as_well(study):
         build_problem(fs.config("config.toml", *FEW, *more)) for more in ((), ("model.weights=lite0.safetensors",))
     )
     assert torch.equal(own.judge.test.x, file.judge.test.x)
-    assert own.kept.frozen.keys() == file.kept.frozen.keys()
+    assert own.network_files.frozen.keys() == file.network_files.frozen.keys()
 
 
 @pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")

@@ -143,6 +143,7 @@ class Network:
     parameters: Mapping[str, str] | None = None
     size: int = 0
     knows: str | None = None
+    ids: bool = False  # it takes token ids
 
 
 def network(
@@ -241,7 +242,7 @@ def _by_name(
         kept |= {name: value.detach().clone() for name, value in module.named_parameters() if value.requires_grad}
     # The same on every machine, whatever data it has: which path is taken decides the last bits.
     example = torch.randn(2, *inputs, generator=torch.Generator().manual_seed(0))
-    if takes_tokens(module, torch.zeros(2, *inputs)):
+    if ids := takes_tokens(module, torch.zeros(2, *inputs)):
         module.register_forward_pre_hook(_as_ids)
         example = torch.zeros(2, *inputs)
     split = split_head(module, example) if len(learnt) < len(list(module.parameters())) else None
@@ -251,4 +252,4 @@ def _by_name(
     if prepare is not None:
         prepare = prepare.on(device)
     size = sum(value.numel() for value in module.parameters())
-    return Network(particles, prepare, kept or None, start, now, size, knows)
+    return Network(particles, prepare, kept or None, start, now, size, knows, ids)

@@ -21,7 +21,7 @@ from fedstein.protocol.state import Metrics
 from fedstein.runs.folder import check_particles, is_remote, load_particles, load_run_config
 from fedstein.runs.given import Given
 from fedstein.runs.judge import predict
-from fedstein.runs.kept import load_kept
+from fedstein.runs.network_files import load_network_files
 from fedstein.runs.problem import Problem, build_problem
 from fedstein.settings import Config
 from fedstein.store.lineage import Lineage, load_lineage
@@ -54,7 +54,7 @@ def load_run(run: Path, split: str | None = None, given: Given | None = None) ->
     config, lineage = load_run_config(run), load_lineage(run)
     torch.set_num_threads(config.threads)
     problem = build_problem(
-        config, lineage, given=given, kept=load_kept(run), split=split, remote=is_remote(run),
+        config, lineage, given=given, files=load_network_files(run), split=split, remote=is_remote(run),
         device=device_or_cpu(config.device),
     )  # fmt: skip
     particles = load_particles(run)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedstein.data import Examples, Holdings, fit_targets, who_has_what
+from fedstein.data import Examples, Holdings, chunks, fit_targets, who_has_what
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
 from fedstein.devices import device_here
 from fedstein.engines import Crew
@@ -26,7 +26,7 @@ from fedstein.protocol.state import Metrics
 from fedstein.runs.folder import load_particles, load_run_config
 from fedstein.runs.given import Given
 from fedstein.runs.judge import Judge
-from fedstein.runs.kept import TEST, Kept
+from fedstein.runs.network_files import TEST, NetworkFiles
 from fedstein.runs.training import fit
 from fedstein.settings import Config
 from fedstein.store.features import Features
@@ -88,12 +88,12 @@ class Problem:
         return None if self.inputs is None else self.inputs.network
 
     @property
-    def kept(self) -> Kept:
+    def network_files(self) -> NetworkFiles:
         """What a run keeps of the network beside its particles."""
         net = self.network
         if net is None:
-            return Kept(features=self.features)
-        return Kept(net.frozen, net.parameters, net.knows, self.features)
+            return NetworkFiles(features=self.features)
+        return NetworkFiles(net.frozen, net.parameters, net.knows, self.features)
 
     def evaluate(self, particles: Tensor) -> Metrics:
         """Metrics of the particles."""
@@ -105,7 +105,7 @@ def build_problem(
     lineage: Lineage = Lineage(),  # noqa: B008  (frozen)
     *,
     given: Given | None = None,
-    kept: Kept = Kept(),  # noqa: B008  (frozen)
+    files: NetworkFiles = NetworkFiles(),  # noqa: B008  (frozen)
     split: str | None = None,
     watchers: Sequence[Watcher] = (),
     remote: bool = False,
@@ -117,7 +117,7 @@ def build_problem(
         config: of the run.
         lineage: who was erased.
         given: what was given in Python, for a run of it.
-        kept: what a run has kept of the network; else it is made, pre-trained, or read from the run `model.features`.
+        files: what a run has kept of the network; else it is made, pre-trained, or read from the run `model.features`.
         split: what to evaluate on, if not what the config says.
         watchers: of the pre-training.
         remote: the agents keep their data elsewhere; here it is empty.
@@ -128,7 +128,7 @@ def build_problem(
     """
     device = device_here(config.device) if device is None else device
     if config.is_given:
-        return _given(config, lineage, given if given is None else given.on(device), kept)
+        return _given(config, lineage, given if given is None else given.on(device), files)
     if config.data.synthetic:
         problem = _synthetic(config, lineage, device)
         problem.holdings.check()
@@ -146,20 +146,23 @@ def build_problem(
         shape,
         outputs,
         config.seed,
-        parameters=kept.parameters,
-        knows=kept.knows,
+        parameters=files.parameters,
+        knows=files.knows,
         device=device,
     )
     agents, test = held.agents, held.test
     holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
     holdings.check()
-    frozen = kept.frozen
+    frozen = files.frozen
     if frozen is None and config.pretrain.rounds:
         frozen = {FEATURES: _pretrained(config, Problem(Task(make().model), holdings), watchers)}
     elif frozen is None and config.model.features is not None:
         frozen = {FEATURES: _frozen_of_another(config, make().model)}
     made = make(frozen)
-    holdings, judged, features = _with_features(holdings, test, made.prepare, kept)
+    if made.ids:
+        for what, data in {"the test set": test, **{f"agent {k}": data for k, data in enumerate(agents)}}.items():
+            _refuse_fractions(data, what)
+    holdings, judged, features = _with_features(holdings, test, made.prepare, files)
     return Problem(
         config.prior.task(made),
         holdings,
@@ -171,13 +174,22 @@ def build_problem(
     )
 
 
+def _refuse_fractions(data: Examples, what: str) -> None:
+    for part in chunks(data.x, 10_000):
+        if part.is_floating_point() and not torch.equal(part, part.round()):
+            raise UserError(
+                f"The inputs of {what} must be token ids, which are whole numbers. Got others. Bytes (uint8) are taken "
+                "for images and divided by 255: save token ids as int64."
+            )
+
+
 def _with_features(
-    holdings: Holdings, test: Examples | None, prepare: Prepare | None, kept: Kept
+    holdings: Holdings, test: Examples | None, prepare: Prepare | None, files: NetworkFiles
 ) -> tuple[Holdings, Examples | None, dict[str, Features]]:
     """Everybody's examples as the model takes them, and the features of those who take part, by their folder."""
     owners = {_folder_of(agent): data for agent, data in enumerate(holdings.agents)}
     owners |= {} if test is None else {TEST: test}
-    features = {owner: kept.prepared(owner, prepare, data.x) for owner, data in owners.items()}
+    features = {owner: files.prepared(owner, prepare, data.x) for owner, data in owners.items()}
     ready = {owner: Examples(features[owner].rows, data.y) for owner, data in owners.items()}
     agents = [ready[_folder_of(agent)] for agent in range(len(holdings.agents))]
     stay = {_folder_of(agent) for agent in holdings.present}
@@ -193,14 +205,14 @@ def _folder_of(agent: int) -> str:
 
 def crew_of(config: Config, lineage: Lineage, problem: Problem, given: Given | None) -> Crew:
     """What an engine needs to know of the agents."""
-    build = partial(_build_again, config, lineage, given, problem.kept, str(problem.device))
+    build = partial(_build_again, config, lineage, given, problem.network_files, str(problem.device))
     return Crew(problem.task, problem.holdings, config.method.central, config.threads, build)
 
 
 def _build_again(
-    config: Config, lineage: Lineage, given: Given | None, kept: Kept, device: str
+    config: Config, lineage: Lineage, given: Given | None, files: NetworkFiles, device: str
 ) -> tuple[Task, Holdings]:
-    problem = build_problem(config, lineage, given=given, kept=kept, device=device_here(device))
+    problem = build_problem(config, lineage, given=given, files=files, device=device_here(device))
     return problem.task, problem.holdings
 
 
@@ -251,7 +263,7 @@ def _refuse_giants(config: Config, sizes: list[int]) -> None:
         )
 
 
-def _given(config: Config, lineage: Lineage, given: Given | None, kept: Kept) -> Problem:
+def _given(config: Config, lineage: Lineage, given: Given | None, files: NetworkFiles) -> Problem:
     if given is None:
         raise UserError(MADE_IN_PYTHON)
     if len(given.agents) != config.data.agents:
@@ -260,7 +272,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None, kept: Kept) ->
     holdings = Holdings(given.agents, lineage.erased, names=given.names)
     holdings.check()
     raw = None if given.test is None else given.test.x
-    holdings, test, features = _with_features(holdings, given.test, given.before, kept)
+    holdings, test, features = _with_features(holdings, given.test, given.before, files)
     return Problem(
         Task(given.model, prior, config.prior.init, given.start(), config.prior.spread),
         holdings,

@@ -21,7 +21,7 @@ from fedstein.errors import RunError, UserError
 from fedstein.protocol.state import State, Told
 from fedstein.runs.folder import load_run_config, recorded_config
 from fedstein.runs.given import Given, keep_digests
-from fedstein.runs.kept import Kept, keep
+from fedstein.runs.network_files import NetworkFiles, keep
 from fedstein.settings import MOST_ROUNDS, Config, to_table, to_toml
 from fedstein.store import checkpoints
 from fedstein.store.agent_files import AgentFiles
@@ -65,7 +65,7 @@ class Recorder:
         path: Path,
         config: Config,
         lineage: Lineage = Lineage(),  # noqa: B008  (frozen)
-        kept: Kept = Kept(),  # noqa: B008  (frozen)
+        files: NetworkFiles = NetworkFiles(),  # noqa: B008  (frozen)
         given: Given | None = None,
         device: torch.device = CPU,
     ) -> Recorder:
@@ -75,7 +75,7 @@ class Recorder:
             path: where; a new or empty folder.
             config: every setting.
             lineage: the erasures behind the model.
-            kept: what it keeps of the network, so that it hangs on no other run or file.
+            files: what it keeps of the network, so that it hangs on no other run or file.
             given: what was given in Python.
             device: on which it is computed, for the record.
         """
@@ -97,7 +97,7 @@ class Recorder:
             raise UserError(f"Cannot make the run folder {path}: {error.strerror}.") from error
         with _writing(path):
             lock = take_lock(path)
-            keep(path, kept, config)
+            keep(path, files, config)
             if given is not None:
                 keep_digests(path, given)
             write(path / "environment.json", to_json(environment(config.threads, device), indent=2).encode())

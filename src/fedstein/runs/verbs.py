@@ -25,10 +25,10 @@ from fedstein.protocol.server import start
 from fedstein.protocol.state import State, Told
 from fedstein.runs.folder import check_particles, is_remote, load_run_config
 from fedstein.runs.forget.complete import complete, describe
-from fedstein.runs.forget.request import Request, begin, kept_network, open_run
+from fedstein.runs.forget.request import Request, begin, network_files_of, open_run
 from fedstein.runs.forget.rounds import erasure_rounds
 from fedstein.runs.given import Given, check_given
-from fedstein.runs.kept import Kept, load_kept
+from fedstein.runs.network_files import NetworkFiles, load_network_files
 from fedstein.runs.onlooker import Onlooker
 from fedstein.runs.problem import MADE_IN_PYTHON, Problem, build_problem, crew_of
 from fedstein.runs.recorder import Recorder
@@ -115,7 +115,7 @@ def train(
     config = written_down(config, problem)
     with (
         open_engine(how.engine, crew_of(config, lineage, problem, given), how.workers) as engine,
-        Recorder.create(out, config, lineage, problem.kept, given, problem.device) as run,
+        Recorder.create(out, config, lineage, problem.network_files, given, problem.device) as run,
     ):
         return fill(run, problem, None, engine, how)
 
@@ -174,7 +174,7 @@ def resume(path: Path, rounds: int | None = None, given: Given | None = None, ho
     run, state = Recorder.resume(path, rounds, device)
     with run:
         problem = prepare(
-            run.config, run.lineage, given=given, kept=load_kept(path), onlooker=how.onlooker, device=device
+            run.config, run.lineage, given=given, files=load_network_files(path), onlooker=how.onlooker, device=device
         )
         check_particles(path, run.config, problem.dim, None if state is None else state.particles)
         if state is not None:
@@ -197,7 +197,9 @@ def forget(request: Request, given: Given | None = None, how: How = How()) -> Fi
         given: what the run was given in Python, the same again.
         how: engine and onlookers.
     """
-    problem = prepare(request.config, request.lineage, given=given, kept=kept_network(request), onlooker=how.onlooker)
+    problem = prepare(
+        request.config, request.lineage, given=given, files=network_files_of(request), onlooker=how.onlooker
+    )
     run, state = open_run(request, problem, given)
     with run:
         crew = crew_of(run.config, run.lineage, problem, given)
@@ -214,7 +216,7 @@ def prepare(
     lineage: Lineage,
     *,
     given: Given | None = None,
-    kept: Kept = Kept(),  # noqa: B008
+    files: NetworkFiles = NetworkFiles(),  # noqa: B008
     onlooker: Onlooker = Onlooker(),  # noqa: B008
     device: torch.device | None = None,
 ) -> Problem:
@@ -224,7 +226,7 @@ def prepare(
         config: every setting.
         lineage: who was erased.
         given: what was given in Python.
-        kept: what a run has kept of the network.
+        files: what a run has kept of the network.
         onlooker: sees the pre-training.
         device: where it is computed, if not where the config says.
     """
@@ -233,11 +235,11 @@ def prepare(
     device = device_here(config.device) if device is None else device  # told before data is read
     with ExitStack() as watching:
         watchers: list[Watcher] = []
-        if config.pretrain.rounds and kept.frozen is None:
+        if config.pretrain.rounds and files.frozen is None:
             title = f"Pre-training the whole network: FedAvg, {config.pretrain.rounds} rounds of all agents"
             onlooker.say(title)
             watchers = [watching.enter_context(onlooker.watching(title, config.pretrain.rounds))]
-        problem = build_problem(config, lineage, given=given, kept=kept, watchers=watchers, device=device)
+        problem = build_problem(config, lineage, given=given, files=files, watchers=watchers, device=device)
     check(config, problem)
     return problem
 

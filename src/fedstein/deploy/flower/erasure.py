@@ -18,7 +18,7 @@ from fedstein.deploy.flower.identity import (
 from fedstein.deploy.flower.launch import run_app
 from fedstein.errors import UserError
 from fedstein.runs.forget.complete import is_done, unforgotten
-from fedstein.runs.forget.request import Request, kept_network, open_run
+from fedstein.runs.forget.request import Request, network_files_of, open_run
 from fedstein.runs.problem import build_problem
 from fedstein.settings import read_toml
 from fedstein.store.lock import in_use
@@ -43,7 +43,7 @@ def forget_in_federation(request: Request, identity: Identity, app: Path, superl
             raise UserError(
                 f"The erasure in {request.out} is under way already: 'flwr list' names its run, 'flwr log' shows it."
             )
-        problem = build_problem(request.config, request.lineage, kept=kept_network(request), remote=True)
+        problem = build_problem(request.config, request.lineage, files=network_files_of(request), remote=True)
         open_run(request, problem)[0].close()
         if load_identity(request.out) is None:
             anew = request.erasure.method == "retrain"

@@ -29,7 +29,7 @@ from fedstein.protocol.state import State, Told
 from fedstein.protocol.wire import About, Head, head_of
 from fedstein.runs.folder import check_particles, load_run_config
 from fedstein.runs.forget.complete import complete, unforgotten
-from fedstein.runs.kept import Kept, load_kept
+from fedstein.runs.network_files import NetworkFiles, load_network_files
 from fedstein.runs.problem import Problem, build_problem
 from fedstein.runs.recorder import Recorder, hold
 from fedstein.runs.verbs import How, allow_code, check, fill, written_down
@@ -88,12 +88,12 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
         identity = new_identity(_names(str(settings["agents"]), config))
         allow_code(config)
         problem, state = _problem(config, Lineage(), None), None
-        run = Recorder.create(path, written_down(config, problem), kept=problem.kept, device=problem.device)
+        run = Recorder.create(path, written_down(config, problem), files=problem.network_files, device=problem.device)
         save_identity(path, identity)
     with run:
         check_particles(path, run.config, problem.dim, None if state is None else state.particles)
         heads = _heads(identity, run.config, problem)
-        engine = Flower(grid, identity.names, identity.run, heads, problem.kept.frozen, patience.seconds)
+        engine = Flower(grid, identity.names, identity.run, heads, problem.network_files.frozen, patience.seconds)
         _work(run, problem, state, engine, patience)
     if run.lineage:
         _forgotten(path, identity, engine, patience.seconds)
@@ -119,8 +119,8 @@ def _problem(config: Config, lineage: Lineage, run: Path | None) -> Problem:
             "Between machines 'pretrain.rounds' must be 0: train the whole network in a run of its own "
             "(method.name = 'fedavg'), and name that run in 'model.features' of the next."
         )
-    kept = Kept() if run is None else load_kept(run)
-    problem = build_problem(config, lineage, kept=kept, remote=True)
+    files = NetworkFiles() if run is None else load_network_files(run)
+    problem = build_problem(config, lineage, files=files, remote=True)
     check(config, problem)
     if config.schedule.weights == "examples":
         raise UserError(
@@ -137,7 +137,7 @@ def _names(given: str, config: Config) -> tuple[str, ...]:
 
 
 def _heads(identity: Identity, config: Config, problem: Problem) -> Callable[[Order], Head]:
-    inputs, frozen = problem.inputs, problem.kept.frozen
+    inputs, frozen = problem.inputs, problem.network_files.frozen
     assert inputs is not None
     about = About(
         config.uplink, config.model, config.prior, config.likelihood, config.threads, inputs.shape, inputs.outputs,

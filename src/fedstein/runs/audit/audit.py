@@ -24,7 +24,7 @@ from fedstein.runs.audit.references import retrained
 from fedstein.runs.folder import check_particles, lineage_of, load_checkpoint, load_run_config
 from fedstein.runs.forget.complete import bits_before, is_done
 from fedstein.runs.given import Given
-from fedstein.runs.kept import load_kept
+from fedstein.runs.network_files import load_network_files
 from fedstein.runs.onlooker import Onlooker
 from fedstein.runs.problem import build_problem
 from fedstein.store.journal import erasures_of, read_journal
@@ -88,7 +88,7 @@ def audit_run(
             raise UserError(f"The '--data' is for runs with data.name = 'folder'. This one has '{config.data.name}'.")
         config = config.model_copy(update={"data": config.data.model_copy(update={"path": str(data.resolve())})})
     device = device_or_cpu(config.device)
-    problem = build_problem(config, lineage, given=given, kept=load_kept(run), device=device)
+    problem = build_problem(config, lineage, given=given, files=load_network_files(run), device=device)
     if problem.judge.test is not None and not problem.task.model.likelihood.predicts:
         raise UserError("An audit compares predictions: it needs a likelihood, and this run has a loss of its own.")
     gone = [agent for agent in lineage.erased if len(problem.holdings.agents[agent]) == 0]

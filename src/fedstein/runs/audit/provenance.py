@@ -179,10 +179,10 @@ def check_touched(audit: Audit) -> None:
     dim = problem.dim
     total = dim if problem.network is None else problem.network.size
     audit.table["parameters"] = {"touched": dim, "of": total}
-    if problem.kept.knows is not None:
+    if (knows := problem.network_files.knows) is not None:
         note = (
             f"{dim:,} of {total:,}: the run began with values of 'model.weights', which fedstein exported from a run "
-            f"(its particles: {problem.kept.knows[:12]}...): they may have been learnt from the erased agents' data"
+            f"(its particles: {knows[:12]}...): they may have been learnt from the erased agents' data"
         )
         audit.check("parameters touched", dim / total, 1.0, "warn", note)
         return

@@ -13,7 +13,7 @@ from fedstein.protocol.state import State
 from fedstein.runs.audit.record import Audit, Model
 from fedstein.runs.folder import load_checkpoint, load_run_config
 from fedstein.runs.given import Given
-from fedstein.runs.kept import Kept, load_kept
+from fedstein.runs.network_files import NetworkFiles, load_network_files
 from fedstein.runs.onlooker import Onlooker
 from fedstein.runs.problem import Problem, build_problem
 from fedstein.runs.recorder import Recorder
@@ -47,14 +47,14 @@ def retrained(audit: Audit, seed: int, number: int, count: int, onlooker: Onlook
     config, lineage = reference(audit.config, audit.lineage, seed)
     path = audit.run / "audit" / f"retrained-{seed}"
     title = f"Retraining without the agents, seed {seed} ({number} of {count})"
-    return train_reference(path, config, lineage, audit.problem.kept, title, onlooker, given)[0]
+    return train_reference(path, config, lineage, audit.problem.network_files, title, onlooker, given)[0]
 
 
 def train_reference(
     path: Path,
     config: Config,
     lineage: Lineage,
-    kept: Kept | None,
+    files: NetworkFiles | None,
     title: str,
     onlooker: Onlooker,
     given: Given | None = None,
@@ -65,7 +65,7 @@ def train_reference(
         path: the folder.
         config: of the reference.
         lineage: who is left out.
-        kept: what it has of the network in common with the run; None: its own.
+        files: what it has of the network in common with the run; None: its own.
         title: what it is, for whoever looks on.
         onlooker: sees it train.
         given: what the run was given in Python.
@@ -73,8 +73,8 @@ def train_reference(
     if (path / "config.toml").is_file() and _another(path, config, lineage):
         shutil.rmtree(path)
     begun = (path / "config.toml").is_file()
-    own = load_kept(path) if kept is None and begun else kept or Kept()
-    problem = build_problem(config, lineage, given=given, kept=own, device=device_or_cpu(config.device))
+    own = load_network_files(path) if files is None and begun else files or NetworkFiles()
+    problem = build_problem(config, lineage, given=given, files=own, device=device_or_cpu(config.device))
     state: State | None = None
     if begun:
         try:
@@ -83,7 +83,7 @@ def train_reference(
             begun = False
     if not begun:
         shutil.rmtree(path, ignore_errors=True)
-        run = Recorder.create(path, config, lineage, problem.kept, device=problem.device)
+        run = Recorder.create(path, config, lineage, problem.network_files, device=problem.device)
     with run:
         if state is None or state.round < config.rounds:
             engine = Local(problem.task, problem.holdings, config.method.central)

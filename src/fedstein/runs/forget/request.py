@@ -36,7 +36,7 @@ from fedstein.runs.forget.complete import is_done, unforgotten
 from fedstein.runs.forget.plan import plan_erasure
 from fedstein.runs.forget.rounds import contribution_sizes, first_state
 from fedstein.runs.given import Given
-from fedstein.runs.kept import Kept, load_kept
+from fedstein.runs.network_files import NetworkFiles, load_network_files
 from fedstein.runs.problem import Problem, build_problem
 from fedstein.runs.recorder import Recorder, hold
 from fedstein.settings import Config, differences
@@ -45,7 +45,7 @@ from fedstein.store.lineage import Erasure, Forgetting, Lineage, load_lineage
 from fedstein.store.metrics_log import read_metrics
 from fedstein.trackers import check_trackers
 
-__all__ = ["Request", "ask", "begin", "kept_network", "open_run"]
+__all__ = ["Request", "ask", "begin", "network_files_of", "open_run"]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def ask(
         old, before = load_run_config(parent), lineage_of(parent)
         device = device_or_cpu(old.device, say=False)  # for a look at it: what forgets has a device of its own
         problem = build_problem(
-            old, before, given=given, kept=load_kept(parent), remote=is_remote(parent), device=device
+            old, before, given=given, files=load_network_files(parent), remote=is_remote(parent), device=device
         )
         check_particles(parent, old, problem.dim, particles)
         config, lineage = plan_erasure(
@@ -159,8 +159,8 @@ def ask(
 def _refuse_what_cannot_run(config: Config, lineage: Lineage, given: Given | None, parent: Path) -> None:
     """Whatever would end the new run at its start is told now: a request that is written down must be possible."""
     check_trackers(config.recording.trackers)
-    kept = load_kept(parent)  # never pre-trained for a look
-    problem = build_problem(config, lineage, given=given, kept=kept, remote=is_remote(parent))
+    files = load_network_files(parent)  # never pre-trained for a look
+    problem = build_problem(config, lineage, given=given, files=files, remote=is_remote(parent))
     config.uplink.link(config.method, problem.dim)
     config.schedule.pick(0, len(problem.holdings.present), config.seed)
 
@@ -191,17 +191,19 @@ def open_run(request: Request, problem: Problem, given: Given | None = None) -> 
         return Recorder.resume(request.out, device=problem.device)
     if is_half_made(request.out):
         shutil.rmtree(request.out)
-    created = Recorder.create(request.out, request.config, request.lineage, problem.kept, given, problem.device)
+    created = Recorder.create(
+        request.out, request.config, request.lineage, problem.network_files, given, problem.device
+    )
     return created, None
 
 
-def kept_network(request: Request) -> Kept:
+def network_files_of(request: Request) -> NetworkFiles:
     """What the new run has of the network: the parent's, unless that was pre-trained in the run and is so again."""
     if (request.out / "features.safetensors").is_file():
-        return load_kept(request.out)
+        return load_network_files(request.out)
     if request.erasure.method == "retrain" and request.config.pretrain.rounds:
-        return Kept()
-    return load_kept(request.parent)
+        return NetworkFiles()
+    return load_network_files(request.parent)
 
 
 def begin(run: Recorder, problem: Problem) -> State | None:

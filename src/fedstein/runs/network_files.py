@@ -23,14 +23,14 @@ from fedstein.settings import Config
 from fedstein.store.features import Features, keep_features, prepared
 from fedstein.store.files import load_tensors, save_tensors, to_json, write
 
-__all__ = ["TEST", "Kept", "keep", "load_kept"]
+__all__ = ["TEST", "NetworkFiles", "keep", "load_network_files"]
 
 TEST = ""  # the owner of the test set: the run itself
 _VALUES, _RECORD = "features.safetensors", "model.json"
 
 
 @dataclass(frozen=True, repr=False)
-class Kept:
+class NetworkFiles:
     """What there is of a network beside its particles.
 
     Args:
@@ -58,13 +58,13 @@ class Kept:
         return prepared(prepare, x, [run / owner for run in self.runs], self.features.get(owner))
 
 
-def keep(run: Path, kept: Kept, config: Config) -> None:
+def keep(run: Path, files: NetworkFiles, config: Config) -> None:
     """Write it into a run folder."""
-    if kept.frozen is not None:
-        save_tensors(run / _VALUES, kept.frozen)
-    for owner, features in kept.features.items():
+    if files.frozen is not None:
+        save_tensors(run / _VALUES, files.frozen)
+    for owner, features in files.features.items():
         keep_features(run / owner, features)
-    if kept.parameters is not None and config.model.module is not None:
+    if files.parameters is not None and config.model.module is not None:
         code = origin(config.model.module)
         record = {
             "module": config.model.module,
@@ -72,13 +72,13 @@ def keep(run: Path, kept: Kept, config: Config) -> None:
             "package": code.package,
             "version": code.version,
             "sha256": code.sha256,
-            "weights_of": kept.knows,
-            "parameters": dict(kept.parameters),
+            "weights_of": files.knows,
+            "parameters": dict(files.parameters),
         }
         write(run / _RECORD, to_json(record, indent=2).encode())
 
 
-def load_kept(run: Path) -> Kept:
+def load_network_files(run: Path) -> NetworkFiles:
     """What a run folder has kept."""
     config = load_run_config(run, careful=False)
     values, record = run / _VALUES, {} if config.model.module is None else _record(run / _RECORD)
@@ -86,11 +86,11 @@ def load_kept(run: Path) -> Kept:
     knows = knows if isinstance(knows, str) else None
     _warn_of_other_code(run, config, record)
     if values.is_file():
-        return Kept(load_tensors(values), parameters, knows, runs=(run,))
+        return NetworkFiles(load_tensors(values), parameters, knows, runs=(run,))
     frozen = parameters is not None and any(words.endswith("float32 frozen") for words in parameters.values())
     if config.pretrain.rounds or frozen:
         raise UserError(f"The file {values} is missing: the network that this run has frozen cannot be made up.")
-    return Kept(None, parameters, knows, runs=(run,))
+    return NetworkFiles(None, parameters, knows, runs=(run,))
 
 
 def _warn_of_other_code(run: Path, config: Config, record: Mapping[str, Any]) -> None:
