@@ -11,7 +11,7 @@ run: .venv/run.stamp
 
 test: .venv/test.stamp lint
 	$(BIN)/fedstein data get fashion-mnist
-	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1))
+	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --durations 20
 
 # What takes longer: every case of the conformance suite on every engine, kills, a Flower deployment whose nodes,
 # SuperLink and server are killed, tiny versions of the studies of real data (skipped where it cannot be had).
@@ -19,7 +19,7 @@ test-long: .venv/test.stamp
 	-for name in watch flights cifar10; do $(BIN)/fedstein data get $$name; done
 	FEDSTEIN_LONG=1 $(BIN)/python -m pytest -q -n 4 --durations 12 \
 		tests/engines/test_conformance.py tests/runs/test_kills.py tests/flower/test_deployment.py \
-		tests/test_own_pages.py tests/studies/test_whole_way.py tests/studies/test_cifar10.py \
+		tests/test_own_pages.py tests/studies \
 		tests/data/test_federations.py tests/data/test_cifar10.py tests/data/test_tables.py
 
 # The faults of a deployment alone.

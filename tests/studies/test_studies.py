@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -206,7 +207,12 @@ def check_fig3(made):
     check_files(made, ["R_u = 1.0d", "what perfect calibration would show", "DSVGD, 5 particles", "ours, 5 particles"])
 
 
-@pytest.mark.parametrize(("study", "runs", "check"), [(fig2, 2, check_fig2), (fig3, 1, check_fig3)])
+long = pytest.mark.skipif("FEDSTEIN_LONG" not in os.environ, reason="make test-long runs it")
+
+
+@pytest.mark.parametrize(
+    ("study", "runs", "check"), [(fig2, 2, check_fig2), pytest.param(fig3, 1, check_fig3, marks=long)]
+)
 def test_a_figure_from_its_command(study, runs, check, tmp_path, capsys, monkeypatch):
     whole = study.sweep
     monkeypatch.setattr(study, "sweep", lambda runs, quick: smaller(whole(runs, quick)))
@@ -240,6 +246,7 @@ def test_a_figure_from_its_command(study, runs, check, tmp_path, capsys, monkeyp
     assert (out / "table.csv").read_bytes() == before
 
 
+@long
 def test_the_figure_of_forgetting(tmp_path, capsys, monkeypatch):
     load = fig4.load_preset
     small = ["data.name=digits", "model.hidden=[8]", "pretrain.rounds=5", "method.particles=10", "rounds=20",
