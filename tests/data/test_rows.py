@@ -247,7 +247,7 @@ def test_another_order_of_the_sides_is_refused():
     x, y = torch.rand(20, 3, 4, 4), torch.arange(20) % 2
     run = fedstein.train(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), [(x, y)], rounds=1, progress=False)
     assert torch.equal(run.predict(x).probabilities, run.predict(x.flatten(1)).probabilities)
-    with pytest.raises(UserError, match=r"must be \(n, 3, 4, 4\), or \(n, 48\) flat. Got \(20, 4, 4, 3\)"):
+    with pytest.raises(UserError, match=r"must be \(n, 3, 4, 4\), or flat, with 48 numbers a row. Got \(20, 4, 4, 3\)"):
         run.predict(x.permute(0, 2, 3, 1))
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -126,6 +127,8 @@ def test_it_is_served_with_torch_alone(place):
         torch.testing.assert_close(
             torch.tensor(told["probabilities"]).double(), run.predict(x).probabilities.double(), atol=1e-6, rtol=0
         )
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(urllib.request.Request(asked.full_url, b'{"x": "text"}'), timeout=10)
     finally:
         process.kill()
         process.wait()

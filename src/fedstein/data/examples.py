@@ -152,7 +152,8 @@ def as_inputs(value: Any, what: str, shape: torch.Size, tokens: bool = False) ->
     x = _whole(x, what) if tokens else as_numbers(x)
     if x.dim() < 2 or len(x) == 0 or not fits_shape(x.shape[1:], shape):
         raise UserError(
-            f"{what} must be (n, {', '.join(map(str, shape))}), or (n, {shape.numel()}) flat. Got {tuple(x.shape)}."
+            f"{what} must be (n, {', '.join(map(str, shape))}), or flat, with {shape.numel()} numbers a row. "
+            f"Got {tuple(x.shape)}."
         )
     if not torch.isfinite(x).all():
         raise UserError(f"{what} has NaN or infinity. Clean or impute it first.")
