@@ -81,40 +81,31 @@ def read_stream(data: Iterable[Any], what: str, memory: int) -> tuple[Rows, Tens
 
     def parts() -> Iterator[Tensor]:
         part: list[Tensor] = []
+        first: Tensor | None = None
         for item in data:
             x, y = pair_of(item, what)
             part.append(as_tensor(x, f"{what}: x"))
             targets.append(as_tensor(y, f"{what}: y"))
-            if part[0].shape != part[-1].shape or part[0].dtype != part[-1].dtype:
+            first = part[0] if first is None else first
+            if first.shape != part[-1].shape or first.dtype != part[-1].dtype:
                 raise UserError(f"{what}: all x must have one shape and type.")
             if len(part) == rows.CHUNK:
                 yield torch.stack(part)
-                part = part[:0]
+                part = []
         if part:
             yield torch.stack(part)
+        elif first is None:
+            raise no_examples(what)
 
     if isinstance(data, DataLoader):
         raise UserError(f"{what} is a DataLoader, which gives batches. Give its data set: loader.dataset.")
     with seeded() as seed_with:
         seed_with(item_seed(0, 0))
-        begun = parts()
-        try:
-            one = next(begun)
-        except StopIteration:
-            raise no_examples(what) from None
-        x = spooled(_checked(one, begun, what))
+        x = spooled(parts())
     y = _stacked(targets, f"{what}: y")
     if 4 * x.numel() <= memory:
         return x.clone(), y
     return LazyRows(_Mapped(x), torch.arange(len(x)), x.shape[1:], x.dtype, what), y
-
-
-def _checked(one: Tensor, rest: Iterator[Tensor], what: str) -> Iterator[Tensor]:
-    yield one
-    for part in rest:
-        if part.shape[1:] != one.shape[1:] or part.dtype != one.dtype:
-            raise UserError(f"{what}: all x must have one shape and type.")
-        yield part
 
 
 class _Mapped:

@@ -159,14 +159,13 @@ class _Several:
         return replace(part, draws=False).read(slice(inside, inside + 1), 0)[0]
 
 
-def spooled(parts: Iterable[Tensor], count: int | None = None) -> Tensor:
+def spooled(parts: Iterable[Tensor]) -> Tensor:
     """Rows that come in parts, as one tensor that the system keeps on disk where memory is short.
 
     The file has no name: it is gone with the process, however that ends.
 
     Args:
         parts: (B, ...) each, of one shape and type; at least one.
-        count: stop after so many rows.
     """
     first: Tensor | None = None
     rows = 0
@@ -175,8 +174,6 @@ def spooled(parts: Iterable[Tensor], count: int | None = None) -> Tensor:
             first = part[:1] if first is None else first
             file.write(part.contiguous().numpy().tobytes())
             rows += len(part)
-            if count is not None and rows >= count:
-                break
         assert first is not None
         file.flush()
         shape, dtype = (rows, *first.shape[1:]), first.numpy().dtype
