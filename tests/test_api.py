@@ -132,13 +132,13 @@ def test_a_folder_that_became_another_is_noticed(digits, tmp_path):
 
 def test_an_erased_agent_may_be_none(trained, digits, tmp_path):
     agents, test = digits
-    trained.forget([1], out=tmp_path / "b", repair=2)
+    trained.forget([1], out=tmp_path / "b", repair=4)
     without = [agents[0], None, *agents[2:]]
     again = fs.open(tmp_path / "b", module=module(), agents=without, test=test)
     assert "retained_accuracy" in again.evaluate()
     with pytest.raises(fs.UserError, match="agents 1 were given as None"):
         again.audit(progress=False)
-    assert again.forget([0], out=tmp_path / "c", repair=2).lineage.erased == (0, 1)
+    assert again.forget([0], out=tmp_path / "c", repair=4).lineage.erased == (0, 1)
     with pytest.raises(fs.UserError, match=r"agents\[1\] must be a pair"):
         fs.train(module(), without, rounds=1)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedstein.methods import DSGLD, DSVGD, METHODS, QLSD, CentralSVGD, FedAvg, Method
     from fedstein.metrics import Prediction
     from fedstein.models import to_group_norm
+    from fedstein.posterior import Posterior
     from fedstein.protocol.schedule import Schedule
     from fedstein.protocol.uplink import Uplink
     from fedstein.runs.audit.record import Audit
@@ -37,6 +38,7 @@ _PLACES = {
     "fedstein.methods": ("DSGLD", "DSVGD", "METHODS", "QLSD", "CentralSVGD", "FedAvg", "Method"),
     "fedstein.metrics": ("Prediction",),
     "fedstein.models": ("to_group_norm",),
+    "fedstein.posterior": ("Posterior",),
     "fedstein.protocol.schedule": ("Schedule",),
     "fedstein.protocol.uplink": ("Uplink",),
     "fedstein.runs.audit.record": ("Audit",),
@@ -65,6 +67,7 @@ __all__ = [
     "Method",
     "PayloadError",
     "Poisson",
+    "Posterior",
     "Prediction",
     "Run",
     "RunError",

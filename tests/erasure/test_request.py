@@ -20,6 +20,7 @@ from fedstein.runs.forget.request import ask
 from fedstein.runs.recorder import Recorder
 from fedstein.store import load_lineage, purge, read_journal, read_metrics
 from fedstein.store.checkpoints import save
+from fedstein.store.turn_files import TurnFiles
 
 SETTINGS = ["data.name=digits", "data.partition=class-pairs", "data.agents=10", "data.examples=60", "model.hidden=[]",
             "method.factor=linear", "method.particles=4", "method.likelihood=mean", "method.temperature=0.1",
@@ -120,7 +121,7 @@ def test_asking_again_changes_nothing(run, tmp_path, capsys):
 
 def test_a_second_erasure_goes_on_from_the_first(run, tmp_path, capsys):
     told(capsys, "forget", run, "--agents", "2,3", "--out", tmp_path / "one")
-    result = told(capsys, "forget", tmp_path / "one", "--agents", "0", "--out", tmp_path / "two", "--repair", "9")
+    result = told(capsys, "forget", tmp_path / "one", "--agents", "0", "--out", tmp_path / "two", "--repair", "21")
     assert result["agents"] == [0]
     assert set(load_state(tmp_path / "two").memories) == {1, 4, 5, 6, 7, 8, 9}
     assert not list((tmp_path / "one" / "checkpoints").glob("*"))
@@ -144,7 +145,7 @@ def test_a_stop_before_anything_but_the_request(run, tmp_path, capsys, monkeypat
     code, _, err = fedstein(capsys, "forget", run, "--agents", "5", "--out", tmp_path / "other")
     assert code == 2
     assert "Another erasure" in err
-    assert told(capsys, "forget", run, "--agents", "2,3", "--out", tmp_path / "new")["rounds"] == 30
+    assert told(capsys, "forget", run, "--agents", "2,3", "--out", tmp_path / "new")["rounds"] == 32
 
 
 def test_nothing_is_published_before_the_repair(run, tmp_path, capsys, monkeypatch):
@@ -215,7 +216,7 @@ def test_places_that_cannot_be_used(trained, run, tmp_path, capsys):
 
 def test_the_config_of_an_erasure_cannot_be_trained_but_that_of_a_retraining_can(run, tmp_path, capsys):
     kept = Path(shutil.copytree(run, tmp_path / "kept"))
-    told(capsys, "forget", run, "--agents", "2", "--out", tmp_path / "new", "--repair", "3")
+    told(capsys, "forget", run, "--agents", "2", "--out", tmp_path / "new", "--repair", "18")
     code, _, err = fedstein(capsys, "train", tmp_path / "new" / "config.toml", "--out", tmp_path / "again")
     assert code == 2
     assert "begins where another run has ended" in err
@@ -277,7 +278,10 @@ def test_the_audit_notices_a_model_that_did_not_forget(run, tmp_path, capsys):
     state = load_state(new)
     (checkpoint,) = (new / "checkpoints").glob("*.json")
     agents = {int(k): tuple(v) for k, v in json.loads(checkpoint.read_text())["agents"].items()}
-    save(new, replace(state, particles=knew.particles), 1.0, agents)
+    for file in (new / "checkpoints").glob("turn-*"):
+        file.unlink()
+    turns = TurnFiles(new).save(knew.turns, state.round)
+    save(new, replace(state, particles=knew.particles, turns=knew.turns), 1.0, agents, turns)
     report = told(capsys, "audit", new)
     checks = lines(report)
     assert report["verdict"] == "fail"
@@ -290,13 +294,13 @@ def test_the_audit_notices_a_model_that_did_not_forget(run, tmp_path, capsys):
     assert checks["relearn time"]["value"] == 0 < honest["relearn time"]["value"]
     # What it knows for certain is a fail. The membership attack and the ECE of so few examples only warn.
     weak = {"membership, loss attack: off retrained", "forgotten: ECE, off retrained", "test: ECE, off retrained"}
-    for name in sorted((model - weak) | {"provenance", "relearn time"}):
+    for name in sorted((model - weak) | {"provenance", "relearn time", "window made anew"}):
         assert checks[name]["status"] == "fail", name
     # The files are as they were, and what those who stay have of the model need not speak.
     files = {"purged", "never scheduled again", "parameters touched"}
     assert {checks[name]["status"] for name in files} == {"pass"}
     staying = {f"retained: {score}, off retrained" for score in scores} | {"retained agents: worst change"}
-    assert set(checks) == model | {"provenance", "relearn time"} | files | staying | {"cost against retraining"}
+    assert set(checks) == model | {"provenance", "relearn time", "window made anew"} | files | staying | {"cost against retraining"}
 
 
 def test_the_audit_notices_what_was_left_behind(run, tmp_path, capsys):
@@ -320,7 +324,7 @@ def test_the_audit_notices_what_was_left_behind(run, tmp_path, capsys):
 def test_a_hostile_config_cannot_have_another_run_purged(run, tmp_path, capsys):
     """The new run's lineage names its parent; a parent that knows of no request is left alone."""
     new, victim = tmp_path / "new", Path(shutil.copytree(run, tmp_path / "victim"))
-    told(capsys, "forget", run, "--agents", "2", "--out", new, "--repair", "3")
+    told(capsys, "forget", run, "--agents", "2", "--out", new, "--repair", "18")
     for name in ("lineage.json", "journal.jsonl"):
         text = (new / name).read_text().replace(str(run), str(victim))
         (new / name).write_text("\n".join(line for line in text.splitlines() if "erasure done" not in line) + "\n")
@@ -365,7 +369,7 @@ def test_a_parent_that_was_away_is_purged_when_it_is_back(run, tmp_path, capsys,
     new = tmp_path / "new"
     with monkeypatch.context() as patch:
         patch.setattr("fedstein.runs.verbs.complete", lambda run: None)
-        told(capsys, "forget", run, "--agents", "2", "--out", new, "--repair", "3")
+        told(capsys, "forget", run, "--agents", "2", "--out", new, "--repair", "18")
     run.rename(tmp_path / "away")
     told(capsys, "resume", new)
     assert lines(told(capsys, "audit", new))["purged"]["status"] == "warn"
@@ -398,7 +402,7 @@ def test_what_cannot_be_finished_is_not_begun(run, tmp_path, capsys, damage):
 
 
 def test_the_same_place_with_other_options_is_another_request(run, tmp_path, capsys):
-    arguments = ["forget", run, "--agents", "2", "--out", tmp_path / "new", "--repair", "3"]
+    arguments = ["forget", run, "--agents", "2", "--out", tmp_path / "new", "--repair", "18"]
     told(capsys, *arguments, "--subtract")
     code, _, err = fedstein(capsys, *arguments)
     assert code == 2
@@ -412,7 +416,7 @@ def test_the_same_place_with_other_options_is_another_request(run, tmp_path, cap
 @pytest.mark.filterwarnings("ignore")
 def test_the_audit_tells_what_has_no_place_in_the_folders(run, tmp_path, capsys):
     new = tmp_path / "new"
-    told(capsys, "forget", run, "--agents", "2,3", "--out", new, "--repair", "3")
+    told(capsys, "forget", run, "--agents", "2,3", "--out", new, "--repair", "18")
     for strange in (run / "old.bin", run / "backup" / "a.bak", new / "checkpoints" / "round-000151.safetensors"):
         strange.parent.mkdir(exist_ok=True)
         strange.write_bytes(b"x")
@@ -472,7 +476,7 @@ def test_the_method_of_an_erasure_is_the_runs(run, tmp_path, capsys):
         capsys, "forget", run, "--agents", "2", "--set", "method.particles=2", "--out", tmp_path / "n"
     )
     assert code == 2
-    assert "must be of uplink, evaluation or recording" in err
+    assert "must be of uplink, posterior, evaluation or recording" in err
     assert read_all(run) == before
 
 

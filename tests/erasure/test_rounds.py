@@ -122,7 +122,7 @@ def test_after_take_back_and_repair_the_model_is_near_the_retrained_one(hidden):
 def test_forgetting_agents_take_turns_or_go_one_after_the_other():
     config, problem, knows = trained([*DIGITS, "model.hidden=[]", "rounds=20"])
     for guarded, order in ((True, [4, 4, 4, 1, 1, 1]), (False, [4, 1, 4, 1, 4, 1])):
-        options = {"rounds": 6, "guarded": guarded, "repair": 3}
+        options = {"rounds": 6, "guarded": guarded, "repair": 8}
         planned, lineage, without = plan(config, problem, knows.state, [4, 1], "forget-svgd", **options)
         begin = first_state(knows.state, without, planned.method, lineage)
         after = list(islice(going_on(without, planned, lineage, begin), 9))
@@ -134,11 +134,11 @@ def test_forgetting_agents_take_turns_or_go_one_after_the_other():
 def test_it_is_the_same_when_it_goes_on_from_any_round():
     config, problem, knows = trained([*DIGITS, "model.hidden=[]", "rounds=20", "uplink.budget=2d"])
     for method, options in (("take-back", {"by": "agent", "rounds": 4}), ("forget-svgd", {"rounds": 4})):
-        planned, lineage, without = plan(config, problem, knows.state, [1, 4], method, repair=4, **options)
+        planned, lineage, without = plan(config, problem, knows.state, [1, 4], method, repair=8, **options)
         begin = first_state(knows.state, without, planned.method, lineage)
-        states = [state for state, _ in islice(going_on(without, planned, lineage, begin), 8)]
+        states = [state for state, _ in islice(going_on(without, planned, lineage, begin), 12)]
         for state in states[:-1]:
-            *_, (again, _) = islice(going_on(without, planned, lineage, state), 28 - state.round)
+            *_, (again, _) = islice(going_on(without, planned, lineage, state), 32 - state.round)
             assert torch.equal(again.particles, states[-1].particles)
 
 
@@ -173,7 +173,7 @@ def test_what_cannot_work_is_refused_with_a_reason():
 
 def test_an_agent_that_never_took_part_leaves_without_a_trace():
     config, problem, knows = trained([*GAUSSIAN, "rounds=2"])
-    last, _ = erased(config, problem, knows.state, [3], "take-back", repair=1)
+    last, _ = erased(config, problem, knows.state, [3], "take-back", repair=3)
     assert 3 not in last.memories
 
 

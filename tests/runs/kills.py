@@ -129,7 +129,7 @@ def at_every_write(folder: Path, rounds: int, forget: bool, step: int = 1) -> No
 
     def arguments() -> list[str]:
         if forget:  # the same command does it, goes on with it, and finds it done
-            options = ["--agents", "1", "--by", "agent", "--rounds", "2", "--repair", "2"]
+            options = ["--agents", "1", "--by", "agent", "--rounds", "2", "--repair", "3"]
             return ["forget", str(work / "parent"), *options, "--out", str(work / "run"), "--json"]
         return command(work / "run", rounds, 1)
 

@@ -11,6 +11,7 @@ from fedstein.engines import ENGINES
 from fedstein.inference import KERNELS, STEP_RULES
 from fedstein.likelihoods import LIKELIHOODS
 from fedstein.methods import FACTORS, METHODS
+from fedstein.posterior import POSTERIORS
 from fedstein.protocol.planning import plans_for
 from fedstein.protocol.schedule import SCHEDULERS
 from fedstein.registry import Registry
@@ -43,6 +44,6 @@ def seams() -> dict[str, Registry[Any]]:
     """Every seam, by its name, with the parts that are registered in it."""
     registries = (
         SPARSIFIERS, QUANTISERS, POSITION_CODERS, ENTRY_CODERS, FACTORS, METHODS, KERNELS, STEP_RULES, SCHEDULERS,
-        SOURCES, PARTITIONERS, TRACKERS, ENGINES, LIKELIHOODS,
+        SOURCES, PARTITIONERS, TRACKERS, ENGINES, LIKELIHOODS, POSTERIORS,
     )  # fmt: skip
     return {registry.seam.replace(" ", "_"): registry for registry in registries}

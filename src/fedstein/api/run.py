@@ -23,7 +23,7 @@ from fedstein.runs import verbs
 from fedstein.runs.audit.audit import audit_run
 from fedstein.runs.audit.record import Audit
 from fedstein.runs.evaluation import load_run, predict_raw, under_shifts
-from fedstein.runs.folder import load_checkpoint, load_state
+from fedstein.runs.folder import load_checkpoint, load_particles, load_state
 from fedstein.runs.forget.complete import complete, is_done
 from fedstein.runs.forget.request import ask
 from fedstein.runs.given import Given
@@ -75,7 +75,12 @@ class Run:
 
     @property
     def particles(self) -> Tensor:
-        """(N_p, d)."""
+        """The chains (N_p, d), after the last round."""
+        return self.state.particles if self._trained is not None else load_particles(self._folder("particles"))
+
+    @property
+    def posterior(self) -> Tensor:
+        """What predicts: the members (M, d), as the settings `posterior` make them of the chains' way."""
         return self._load()[1]
 
     @property
@@ -130,19 +135,19 @@ class Run:
     # What can be done with it.
 
     def predict(self, x: Any, name: str = "x") -> Any:
-        """The mixture over all particles, with aleatoric and epistemic uncertainty: of the likelihood's kind.
+        """The mixture over all members, with aleatoric and epistemic uncertainty: of the likelihood's kind.
 
         Args:
             x: inputs (n, ...), scaled like the training data; or a frame of pandas, for a run of a table.
             name: what they are called in messages.
         """
-        problem, particles = self._load()
-        return predict_raw(problem, particles, x, name, schema_of(self.config.data))
+        problem, members = self._load()
+        return predict_raw(problem, members, x, name, schema_of(self.config.data))
 
     def evaluate(
         self, split: str | None = None, *, shifts: bool = False, ood: Any = None, ood_name: str = "ood"
     ) -> Metrics:
-        """Judge the particles anew.
+        """Judge the members anew.
 
         Args:
             split: "test" or "validation"; that of the run's settings if left out.
@@ -155,17 +160,17 @@ class Run:
         """
         if split not in (None, "test", "validation"):
             raise refuse("split", "'test' or 'validation'", split)
-        problem, particles = self._load(split)
-        metrics = problem.evaluate(particles)
+        problem, members = self._load(split)
+        metrics = problem.evaluate(members)
         if ood is not None:
             if problem.judge.test is None or problem.inputs is None:
                 raise UserError("The 'ood' needs inputs; this is a problem with a known posterior.")
-            outside = predict_raw(problem, particles, ood, ood_name)
-            inside = predict(problem.task.model, particles, problem.judge.test.x)
+            outside = predict_raw(problem, members, ood, ood_name)
+            inside = predict(problem.task.model, members, problem.judge.test.x)
             metrics["ood_auroc_epistemic"] = ood_auroc(inside.doubt, outside.doubt)
             if hasattr(inside, "entropy"):
                 metrics["ood_auroc_entropy"] = ood_auroc(inside.entropy, outside.entropy)
-        return metrics | ({"shifts": under_shifts(problem, particles)} if shifts else {})
+        return metrics | ({"shifts": under_shifts(problem, members)} if shifts else {})
 
     def resume(
         self,
@@ -246,7 +251,7 @@ class Run:
             handover: what is taken back is shared out to those who stay; false subtracts it.
             guarded: false is Forget-SVGD as the letter writes it.
             keep_parent: purge nothing from this run; the audit says so.
-            overrides: ``key=value`` of uplink, evaluation or recording, or ``device=...``.
+            overrides: ``key=value`` of uplink, posterior, evaluation or recording, or ``device=...``.
             flower: the app of a Flower federation: its agents do it.
             superlink: with `flower`: which SuperLink of Flower's config.
             engine: what carries the messages.
@@ -351,13 +356,13 @@ class Run:
         return self.path
 
     def _load(self, split: str | None = None) -> tuple[Problem, Tensor]:
-        """The problem and the particles; those in memory if they are there."""
+        """The problem and the members; those in memory if they are there."""
         if self._problem is not None and self._trained is not None and split in (None, self.config.evaluation.split):
-            return self._problem, self._trained.particles
+            return self._problem, self._trained.members
         if self.path is None:
             raise UserError(f"The 'split' must be '{self.config.evaluation.split}' here. Got {split!r} instead.")
         loaded = load_run(self.path, split, self._given)
-        return loaded.problem, loaded.particles
+        return loaded.problem, loaded.members
 
     def _resume_in_memory(self, rounds: int | None, how: How) -> Run:
         assert self._trained is not None

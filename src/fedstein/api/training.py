@@ -20,6 +20,7 @@ from fedstein.inference import GaussianPrior, Prior
 from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.methods import DSVGD, Method
 from fedstein.models import Init, Loss, ModelConfig, Precision, PriorConfig, Way, cross_entropy
+from fedstein.posterior import Posterior
 from fedstein.protocol.schedule import Schedule
 from fedstein.protocol.uplink import Uplink
 from fedstein.runs import verbs
@@ -51,6 +52,7 @@ def train(
     precision: Precision = "float32",
     way: Way | Literal["auto"] = "auto",
     uplink: Uplink | None = None,
+    posterior: Posterior | None = None,
     evaluate_every: int = 50,
     escrow: bool = False,
     threads: int | None = None,
@@ -82,6 +84,7 @@ def train(
         way: how several particles are computed where the module is no dense stack: "vmap", "loop", or "auto" for the
             faster one, which is measured once and written down.
         uplink: the bit budget, for instance ``Uplink("1.0d", feedback=True)``; no limit if left out.
+        posterior: what predicts, for instance ``Posterior("last")``; the mixture of the last turn means if left out.
         evaluate_every: rounds between evaluations on `test`.
         escrow: the server keeps what it applied of each agent, so that it can take it back (factor linear).
         threads: of torch; as it is set now if left out. Their number decides the last bits.
@@ -101,10 +104,11 @@ def train(
     method = DSVGD() if method is None else method
     schedule = Schedule() if schedule is None else schedule
     uplink = Uplink() if uplink is None else uplink
+    posterior = Posterior() if posterior is None else posterior
     folder = maybe_path("out", out, "a new folder")
     how = how_of(watchers=watchers, progress=progress)
     _check_numbers(rounds, evaluate_every, seed, threads)
-    _check_parts(method, schedule, uplink, init, precision, way)
+    _check_parts(method, schedule, uplink, posterior, init, precision, way)
     if isinstance(agents, list | tuple) and any(data is None for data in agents):
         missing = next(number for number, data in enumerate(agents) if data is None)
         raise UserError(f"agents[{missing}] must be a pair (x, y) or a map-style data set. Got None instead.")
@@ -126,6 +130,7 @@ def train(
         method=method,
         schedule=schedule,
         uplink=uplink,
+        posterior=posterior,
         evaluation=EvaluationConfig(every=evaluate_every),
         recording=RecordingConfig(escrow=escrow),
     )
@@ -202,11 +207,12 @@ def _check_numbers(rounds: int, evaluate_every: int, seed: int, threads: int | N
         check_whole("threads", threads, 1)
 
 
-def _check_parts(method: Any, schedule: Any, uplink: Any, init: Any, precision: Any, way: Any) -> None:
+def _check_parts(method: Any, schedule: Any, uplink: Any, posterior: Any, init: Any, precision: Any, way: Any) -> None:
     for name, value, kind, example in (
         ("method", method, Method, "DSVGD(particles=5)"),
         ("schedule", schedule, Schedule, "Schedule(agents_per_round=2)"),
         ("uplink", uplink, Uplink, "Uplink('1.0d')"),
+        ("posterior", posterior, Posterior, "Posterior('last')"),
     ):
         if not isinstance(value, kind):
             raise refuse(name, f"a {kind.__name__}, for instance {example}", value)

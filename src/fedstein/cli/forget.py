@@ -68,7 +68,9 @@ def forget(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override a key of uplink, evaluation or recording, or the device."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a key of uplink, posterior, evaluation or recording, or the device.",
         ),
     ] = None,
     engine: EngineOption = None,

@@ -76,7 +76,7 @@ def _model(loaded: Loaded, checkpoint: Checkpoint, network: nn.Module, example: 
     names = ", ".join(told(likelihood, example.new_zeros(1, 1, outputs).float())) if likelihood.predicts else "outputs"
     settings = {key: value for key, value in flat(to_table(config)).items() if key.startswith("likelihood.")}
     return {
-        "model.particles": str(len(loaded.particles)),
+        "model.particles": str(len(loaded.members)),
         "model.network": name,
         "model.args": json.dumps(config.model.args),
         "model.learnt_parameters": str(sizes[True]),

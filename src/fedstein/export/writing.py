@@ -24,6 +24,7 @@ from fedstein.runs.evaluation import Loaded, load_run
 from fedstein.runs.folder import load_checkpoint
 from fedstein.runs.forget.complete import is_done, unforgotten
 from fedstein.runs.given import Given
+from fedstein.runs.training import members_of
 from fedstein.store import erasures_of, load_lineage, save_tensors, write
 
 __all__ = ["Exported", "export_run"]
@@ -73,15 +74,16 @@ def export_run(run: Path, folder: Path, given: Given | None = None) -> Exported:
     """
     loaded = load_run(run, given=given)
     _refuse_unforgotten(run)
-    checkpoint, particles = load_checkpoint(run)  # one that a run under way has not replaced meanwhile
+    checkpoint, learnt = load_checkpoint(run)  # one that a run under way has not replaced meanwhile
+    members = members_of(learnt, loaded.config.posterior, loaded.config.seed)
     network = whole_network(loaded, given)
     made_up, some = _inputs(loaded, given)
     folder = folder.resolve()
     _refuse_place(run, folder)
     with _whole_or_not(folder) as part:
         facts = facts_of(run, loaded, checkpoint, network, made_up)
-        about = _save_particles(part, network, particles, facts)
-        why, difference, names = _save_programs(part, network, loaded, particles, made_up, some)
+        about = _save_members(part, network, members, facts)
+        why, difference, names = _save_programs(part, network, loaded, members, made_up, some)
         if (part / _PROGRAM).is_file():
             about[_PROGRAM] = f"torch.export program of the mixture, any number of inputs: {', '.join(names)}"
             write(part / _SERVE, files("fedstein.export").joinpath("serve.py.txt").read_bytes())
@@ -94,7 +96,7 @@ def export_run(run: Path, folder: Path, given: Given | None = None) -> Exported:
     return Exported(
         folder,
         [folder / name for name in written],
-        len(particles),
+        len(members),
         names,
         folder / _PROGRAM if _PROGRAM in written else None,
         folder / _ONNX if _ONNX in written else None,
@@ -172,27 +174,27 @@ def _inputs(loaded: Loaded, given: Given | None) -> tuple[Tensor, Tensor]:
     return made_up, made_up if test is None or len(test) == 0 else test[:_SOME]
 
 
-def _save_particles(part: Path, network: nn.Module, particles: Tensor, facts: Facts) -> dict[str, str]:
+def _save_members(part: Path, network: nn.Module, members: Tensor, facts: Facts) -> dict[str, str]:
     """One state_dict each; what the files are, for the card."""
-    for number, particle in enumerate(particles):
+    for number, particle in enumerate(members):
         about = {"format": "pt", "particle": str(number), **facts}
         save_tensors(part / f"particle-{number}.safetensors", values_of(with_particle(network, particle)), about)
-    name = "particle-0.safetensors" + ("" if len(particles) == 1 else f" to particle-{len(particles) - 1}.safetensors")
+    name = "particle-0.safetensors" + ("" if len(members) == 1 else f" to particle-{len(members) - 1}.safetensors")
     return {name: "a whole state_dict each, what is frozen included; this card's facts in the header"}
 
 
 def _save_programs(
-    part: Path, network: nn.Module, loaded: Loaded, particles: Tensor, made_up: Tensor, some: Tensor
+    part: Path, network: nn.Module, loaded: Loaded, members: Tensor, made_up: Tensor, some: Tensor
 ) -> tuple[str | None, float | None, list[str]]:
     """Whatever can be made of them: why something is missing, how near it is to `predict`, the names of outputs."""
     model, inputs = loaded.problem.task.model, loaded.problem.inputs
     assert inputs is not None
     with torch.no_grad():
-        outputs = model.outputs(particles.to(model.device), inputs.ready(some).to(model.device)).cpu()
+        outputs = model.outputs(members.to(model.device), inputs.ready(some).to(model.device)).cpu()
         expected = told(model.likelihood, outputs)
     names = list(expected)
     try:
-        program = trace(mixture_of(network, particles, model.likelihood, made_up), made_up)
+        program = trace(mixture_of(network, members, model.likelihood, made_up), made_up)
         difference = check_numbers(program, some, expected)
     except UserError as error:
         return f"{_PROGRAM} and {_ONNX} are left out: {error}", None, names

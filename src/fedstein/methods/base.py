@@ -60,6 +60,7 @@ class Method(Checked):
     name: ClassVar[str]
     summary: ClassVar[str]
     central: ClassVar[bool] = False
+    samples: ClassVar[bool] = False  # the particles after a round are draws of the posterior: their mean is none
 
     particles: int = Field(10, ge=1, description="N_p, how many particles stand for the posterior")
     local_steps: int = Field(20, ge=1, description="L, steps in a visit")

@@ -30,6 +30,7 @@ class DSGLD(BayesianMethod):
 
     name: ClassVar[str] = "dsgld"
     summary: ClassVar[str] = "distributed stochastic gradient Langevin dynamics: the sampling rival"
+    samples: ClassVar[bool] = True
 
     step: Literal["gradient"] = Field("gradient", description="always the plain step")
     step_size: float = Field(

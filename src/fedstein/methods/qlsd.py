@@ -34,6 +34,7 @@ class QLSD(BayesianMethod):
 
     name: ClassVar[str] = "qlsd"
     summary: ClassVar[str] = "quantised Langevin dynamics: compressed drifts, noise at the server"
+    samples: ClassVar[bool] = True
 
     local_steps: Literal[1] = Field(1, description="always 1: a round is one Langevin step")
     step: Literal["gradient"] = Field("gradient", description="always the plain step")

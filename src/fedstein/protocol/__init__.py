@@ -4,7 +4,7 @@ agent: order -> answer; server: (state, answers) -> (state, what is told).
 """
 
 from fedstein.protocol.agent import RESIDUAL, Waiting, answer, settle
-from fedstein.protocol.memories import Memories, Slot
+from fedstein.protocol.memories import Memories
 from fedstein.protocol.messages import Answer, Engine, Failure, Note, Order, Outcome, Terms, no_note
 from fedstein.protocol.patience import Patience
 from fedstein.protocol.schedule import SCHEDULERS, Schedule, Scheduler
@@ -26,7 +26,6 @@ __all__ = [
     "Patience",
     "Schedule",
     "Scheduler",
-    "Slot",
     "State",
     "Terms",
     "Told",

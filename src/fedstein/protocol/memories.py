@@ -6,39 +6,12 @@ each is then loaded for the one visit that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fedstein.methods import Memory
+from fedstein.slots import Slot
 
-__all__ = ["Memories", "Slot"]
-
-
-class Slot:
-    """One agent's memory. It does not change; where it rests may."""
-
-    def __init__(self, memory: Memory | None = None, load: Callable[[], Memory] | None = None) -> None:
-        self._memory, self._load = memory, load
-
-    @property
-    def bytes(self) -> int:
-        """What it takes in memory now."""
-        return sum(value.nbytes for value in (self._memory or {}).values())
-
-    def get(self) -> Memory:
-        """The memory, loaded if it has to be."""
-        if self._memory is not None:
-            return self._memory
-        assert self._load is not None
-        return self._load()
-
-    def rests(self, load: Callable[[], Memory]) -> None:
-        """It was saved: `load` brings it back."""
-        self._load = load
-
-    def let_go(self) -> None:
-        """Free the memory of what was saved."""
-        if self._load is not None:
-            self._memory = None
+__all__ = ["Memories"]
 
 
 class Memories(Mapping[int, Memory]):

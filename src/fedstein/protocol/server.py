@@ -42,6 +42,7 @@ def rounds(
     escrow: bool = False,
     patience: Patience = Patience(),  # noqa: B008  (frozen)
     absent: set[int] | None = None,
+    window: int = 0,
 ) -> Iterator[tuple[State, Told]]:
     """Go on from `state`, round after round, without end.
 
@@ -59,6 +60,7 @@ def rounds(
         escrow: the server keeps the sum of what it applied of each agent.
         patience: how long a round waits.
         absent: agents that did not answer when they were last asked, which nobody waits for; kept up to date.
+        window: turn means that are kept.
 
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
@@ -114,14 +116,22 @@ def rounds(
                 "the same command goes on."
             )
         remembered = engine.remembered()
+        particles = method.server_step(particles + total, stream(seed, "server", round=round))
+        turns = state.turns
+        if window:
+            turns = turns.after(
+                round + 1, particles, visits=len(picked), agents=len(present), moved=bool(last), keep=window,
+                last_only=method.samples,
+            )  # fmt: skip
         state = State(
             round + 1,
-            method.server_step(particles + total, stream(seed, "server", round=round)),
+            particles,
             state.memories.put(
                 {bill.agent: {**remembered.get(bill.agent, {}), **escrows.get(bill.agent, {})} for bill in uploads}
             ),
             state.totals.add(uploads, download_bits=32 * particles.numel() * len(picked)),
             {**state.outcomes, **last} if engine.agents_remember else {},
+            turns,
         )
         yield state, Told(tuple(uploads), () if link is None else tuple(frames))
 

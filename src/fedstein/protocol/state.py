@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedstein.coding import Upload
+from fedstein.posterior import Turns
 from fedstein.protocol.memories import Memories
 from fedstein.protocol.messages import Outcome
 
@@ -49,6 +50,7 @@ class State:
     memories: Memories = field(default_factory=Memories)  # what the server's machine keeps of each agent
     totals: Totals = Totals()
     outcomes: Mapping[int, Outcome] = field(default_factory=dict)  # last visits, of agents that remember themselves
+    turns: Turns = field(default_factory=Turns)  # where the particles have been
 
     def __repr__(self) -> str:
         return f"State(round {self.round}, particles {tuple(self.particles.shape)}, {len(self.memories)} memories)"

@@ -18,11 +18,12 @@ from fedstein.errors import UserError
 from fedstein.likelihoods import score_predictions
 from fedstein.metrics import Prediction, ece_floor, ood_auroc, scaled
 from fedstein.protocol.state import Metrics
-from fedstein.runs.folder import check_particles, is_remote, load_particles, load_run_config
+from fedstein.runs.folder import check_particles, is_remote, load_learnt, load_run_config
 from fedstein.runs.given import Given
 from fedstein.runs.judge import predict
 from fedstein.runs.network_files import load_network_files
 from fedstein.runs.problem import Problem, build_problem
+from fedstein.runs.training import members_of
 from fedstein.settings import Config
 from fedstein.store.lineage import Lineage, load_lineage
 from fedstein.streams import stream
@@ -40,7 +41,8 @@ class Loaded:
     config: Config
     lineage: Lineage
     problem: Problem
-    particles: Tensor
+    particles: Tensor  # (N_p, d), the chains
+    members: Tensor  # (M, d), what predicts
 
 
 def load_run(run: Path, split: str | None = None, given: Given | None = None) -> Loaded:
@@ -57,9 +59,15 @@ def load_run(run: Path, split: str | None = None, given: Given | None = None) ->
         config, lineage, given=given, files=load_network_files(run), split=split, remote=is_remote(run),
         device=device_or_cpu(config.device),
     )  # fmt: skip
-    particles = load_particles(run)
-    check_particles(run, config, problem.dim, particles)
-    return Loaded(config, lineage, problem, particles)
+    state = load_learnt(run)
+    check_particles(run, config, problem.dim, state.particles)
+    length = config.posterior.length(config.method.particles)
+    if lineage.forgets and len(state.turns.window(length)) < state.turns.meant(length):
+        raise UserError(
+            f"The window of run '{run}' is not whole again after its erasure: its model is not to be used yet. Go on "
+            f"with 'fedstein resume {run} --rounds N', N above {state.round}."
+        )
+    return Loaded(config, lineage, problem, state.particles, members_of(state, config.posterior, config.seed))
 
 
 def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x", schema: Schema | None = None) -> Any:

@@ -28,6 +28,7 @@ __all__ = [
     "left_out",
     "lineage_of",
     "load_checkpoint",
+    "load_learnt",
     "load_particles",
     "load_run_config",
     "load_state",
@@ -127,13 +128,13 @@ def load_run_config(run: Path, careful: bool = True) -> Config:
     return config
 
 
-def load_checkpoint(run: Path) -> tuple[Checkpoint, Tensor]:
-    """The newest checkpoint whose particles are whole, and these."""
+def load_checkpoint(run: Path) -> tuple[Checkpoint, State]:
+    """The newest checkpoint whose model is whole, and what was learnt."""
     for checkpoint in checkpoints.newest(run):
         try:
             if isinstance(checkpoint, UserError):
                 raise checkpoint
-            return checkpoint, checkpoint.particles()
+            return checkpoint, checkpoint.learnt()
         except UserError as error:
             warnings.warn(f"{error} Using the checkpoint before.", stacklevel=2)
     if asked := erasures_of(run):
@@ -146,16 +147,21 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, Tensor]:
 
 
 def load_particles(run: Path) -> Tensor:
-    """The particles (N_p, d) that a run has learnt. Those of an erasure that is not finished are for nobody's use."""
+    """The particles (N_p, d) that a run has learnt."""
+    return load_learnt(run).particles
+
+
+def load_learnt(run: Path) -> State:
+    """What a run has learnt, without its agents' memories. An erasure that is not finished is for nobody's use."""
     read_run_config(run)  # is it a run folder at all?
     lineage = lineage_of(run)
-    checkpoint, particles = load_checkpoint(run)
+    checkpoint, learnt = load_checkpoint(run)
     if lineage and checkpoint.round < lineage.newest.end:
         raise UserError(
             f"The erasure in run '{run}' is not finished ({checkpoint.round} of {lineage.newest.end} rounds): its "
             f"particles are not to be used yet. Go on with 'fedstein resume {run}'."
         )
-    return particles
+    return learnt
 
 
 def load_state(run: Path) -> State:

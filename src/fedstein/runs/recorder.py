@@ -32,6 +32,7 @@ from fedstein.store.journal import Journal, erasures_of, read_journal
 from fedstein.store.lineage import Lineage, load_lineage, save_lineage
 from fedstein.store.lock import take_lock
 from fedstein.store.metrics_log import lines_in_order, metrics_line, told_in
+from fedstein.store.turn_files import TurnFiles
 
 __all__ = ["Recorder", "check_rounds", "hold"]
 
@@ -53,6 +54,7 @@ class Recorder:
         self._finished = False
         self._saved = -1  # the round of the newest checkpoint
         self._agents = AgentFiles(path)
+        self._turns = TurnFiles(path)
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self._worked_until = self._began  # the end of the last round
         self._saved_at, self._seconds_per_byte = self._began, 0.0  # of the last checkpoint
@@ -226,13 +228,15 @@ class Recorder:
             if round > done:
                 checkpoints.remove(self.path, round)
         described = {f"round-{round:06d}" for round in checkpoint_rounds(self.path)}
-        halves = [file for file in (self.path / "checkpoints").glob("*.safetensors") if file.stem not in described]
-        parts = [*(self.path / "checkpoints").glob("*.part"), *(self.path / "agents").glob("*/*.part")]
+        folder = self.path / "checkpoints"
+        halves = [file for file in folder.glob("round-*.safetensors") if file.stem not in described]
+        parts = [*folder.glob("*.part"), *(self.path / "agents").glob("*/*.part")]
         for file in [*halves, *parts]:
             file.unlink()
         end = next((end for line, end in lines_in_order(self.path) if line["round"] == done), 0)
         os.truncate(self.path / "metrics.jsonl", end)
         self._agents.tidy()
+        self._turns.tidy()
         self._prune()  # a stop between a checkpoint and this
 
     @property
@@ -312,7 +316,7 @@ class Recorder:
 
     def _size(self, state: State) -> int:
         """Bytes that a checkpoint made now would write."""
-        return state.particles.nbytes + self._agents.pending(state.memories)
+        return state.particles.nbytes + self._agents.pending(state.memories) + self._turns.pending(state.turns)
 
     def _is_time(self, state: State) -> bool:
         """Whether a checkpoint is due. When it is made changes nothing of what is learnt."""
@@ -330,7 +334,8 @@ class Recorder:
         self.metrics.sync()  # a checkpoint never knows of more rounds than the metrics do
         self.journal.sync()
         (self.path / "checkpoints").mkdir(exist_ok=True)
-        checkpoints.save(self.path, state, self.seconds, self._agents.newest(state.memories))
+        turns = self._turns.save(state.turns, state.round)
+        checkpoints.save(self.path, state, self.seconds, self._agents.newest(state.memories), turns)
         self._saved = state.round
         self.journal.note("checkpoint", round=state.round)
         self._prune()
@@ -346,6 +351,7 @@ class Recorder:
             checkpoints.remove(self.path, round)
         if keep:
             self._agents.prune(keep[0])
+            self._turns.prune(keep[0])
 
 
 def check_rounds(

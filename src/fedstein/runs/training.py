@@ -16,6 +16,7 @@ from fedstein.engines import Local
 from fedstein.methods import Method
 from fedstein.metrics.names import in_words
 from fedstein.models import Task
+from fedstein.posterior import Posterior, members
 from fedstein.protocol.messages import Engine, Note, no_note
 from fedstein.protocol.patience import Patience
 from fedstein.protocol.schedule import Schedule
@@ -23,7 +24,9 @@ from fedstein.protocol.server import rounds, start
 from fedstein.protocol.state import Metrics, State, Told, Totals
 from fedstein.trackers import Watcher
 
-__all__ = ["Trained", "fit"]
+__all__ = ["LAST", "Trained", "fit", "members_of"]
+
+LAST = Posterior("last")
 
 _log = logging.getLogger("fedstein")
 
@@ -36,6 +39,8 @@ class Trained:
     told: Told = Told()  # noqa: RUF009  (frozen)
     metrics: Metrics = field(default_factory=dict)
     history: list[Metrics] = field(default_factory=list)
+    posterior: Posterior = LAST
+    seed: int = 0
     seconds: float = 0.0
     interrupted: bool = False
 
@@ -43,6 +48,11 @@ class Trained:
     def particles(self) -> Tensor:
         """(N_p, d)."""
         return self.state.particles
+
+    @property
+    def members(self) -> Tensor:
+        """(M, d): what predicts."""
+        return members_of(self.state, self.posterior, self.seed)
 
     @property
     def totals(self) -> Totals:
@@ -64,6 +74,11 @@ class Trained:
         return base | dict.fromkeys(names) | rest | bill | {"interrupted": self.interrupted}
 
 
+def members_of(state: State, posterior: Posterior, seed: int) -> Tensor:
+    """What predicts after a round: the members (M, d)."""
+    return members(posterior, state.particles, state.turns, state.round, seed)
+
+
 def fit(
     task: Task,
     holdings: Holdings,
@@ -74,6 +89,7 @@ def fit(
     schedule: Schedule,
     seed: int,
     evaluate_every: int,
+    posterior: Posterior = LAST,
     watchers: Sequence[Watcher] = (),
     state: State | None = None,
     told: Told = Told(),  # noqa: B008  (frozen)
@@ -89,12 +105,13 @@ def fit(
     Args:
         task: what is to be learnt.
         holdings: who holds what.
-        evaluate: judges particles.
+        evaluate: judges what predicts.
         method: what a visit is.
         rounds_to_do: in all, those that are done included.
         schedule: who visits.
         seed: of every random draw.
         evaluate_every: rounds between evaluations.
+        posterior: what predicts.
         watchers: told after every round.
         state: where to go on from; the beginning if None.
         told: of the last round that is done.
@@ -106,18 +123,19 @@ def fit(
         patience: how long a round waits.
     """
     began = time.perf_counter()
-    trained = Trained(start(task, method, seed) if state is None else state, told)
+    state = start(task, method, seed) if state is None else state
+    trained = Trained(state, told, posterior=posterior, seed=seed)
     # The loop of the letter: schedule, visit, upload, apply (protocol/server.py); here it is only watched.
     if more is None:
         engine = Local(task, holdings, method.central) if engine is None else engine
         more = rounds(
             task, holdings, method, schedule, seed, trained.state, engine,
-            link=link, note=note, escrow=escrow, patience=patience,
+            link=link, note=note, escrow=escrow, patience=patience, window=posterior.length(method.particles),
         )  # fmt: skip
     try:
         for now, about in islice(more, max(0, rounds_to_do - trained.state.round)):
             if now.round == rounds_to_do or now.round % evaluate_every == 0:
-                about = replace(about, metrics={"round": now.round} | evaluate(now.particles))
+                about = replace(about, metrics={"round": now.round} | evaluate(members_of(now, posterior, seed)))
                 assert about.metrics is not None
                 trained.history.append(about.metrics)
                 _log.info("round %d: %s", now.round, in_words(about.metrics) or "nothing to judge by")
@@ -127,7 +145,7 @@ def fit(
     except KeyboardInterrupt:
         trained.interrupted = True
     if not trained.history or trained.history[-1]["round"] != trained.state.round:
-        trained.history.append({"round": trained.state.round} | evaluate(trained.particles))
+        trained.history.append({"round": trained.state.round} | evaluate(trained.members))
     trained.metrics = trained.history[-1]
     trained.seconds = time.perf_counter() - began
     return trained

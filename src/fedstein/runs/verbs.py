@@ -336,6 +336,7 @@ def fit_config(
         schedule=config.schedule,
         seed=config.seed,
         evaluate_every=config.evaluation.every,
+        posterior=config.posterior,
         watchers=watchers,
         state=state,
         told=told,

@@ -86,7 +86,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 def to_table(config: Config) -> dict[str, Any]:
     """The whole config, defaults included, as plain values that `make_config` reads back as the same config."""
-    table: dict[str, Any] = json.loads(config.model_dump_json(exclude_none=True))
+    table: dict[str, Any] = json.loads(config.model_dump_json(exclude_none=True, by_alias=True))
     for part, settings in (("method", config.method), ("likelihood", config.likelihood)):
         table[part] = {"name": settings.name} | table[part]
     return table
@@ -105,4 +105,5 @@ def _known(section: Sequence[str], table: Mapping[str, Any]) -> list[str]:
         return ["name", *METHODS[table.get("method", {}).get("name", "dsvgd")].model_fields]
     if section[0] == "likelihood":
         return ["name", *LIKELIHOODS[table.get("likelihood", {}).get("name", "categorical")].model_fields]
-    return list(type(getattr(Config(), section[0])).model_fields)
+    fields = type(getattr(Config(), section[0])).model_fields
+    return [field.alias or name for name, field in fields.items()]

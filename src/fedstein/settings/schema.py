@@ -17,6 +17,7 @@ from fedstein.devices import check_device
 from fedstein.likelihoods import Categorical, Likelihood, likelihood_of
 from fedstein.methods import DSVGD, METHODS, Method
 from fedstein.models import ModelConfig, PriorConfig
+from fedstein.posterior import Posterior
 from fedstein.protocol.schedule import Schedule
 from fedstein.protocol.uplink import Uplink
 from fedstein.trackers import TRACKERS
@@ -92,6 +93,7 @@ class Config(Checked):
     method: SerializeAsAny[Method] = DSVGD()
     schedule: Schedule = Schedule()
     uplink: Uplink = Uplink()
+    posterior: Posterior = Posterior()
     evaluation: EvaluationConfig = EvaluationConfig()
     recording: RecordingConfig = RecordingConfig()
 

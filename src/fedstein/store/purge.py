@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedstein.store import checkpoints
-from fedstein.store.checkpoints import Checkpoint, agent_file, checkpoint_rounds
+from fedstein.store.checkpoints import Checkpoint, agent_file, checkpoint_rounds, turn_file
 from fedstein.store.features import FEATURE_FILES
 
 __all__ = ["KINDS", "purge"]
 
-KINDS = ("agents", "other_agents", "frames", "checkpoints", "reports", "audits", "features")
+KINDS = ("agents", "other_agents", "frames", "checkpoints", "turns", "reports", "audits", "features")
 
 
 def purge(run: Path, erased: Iterable[int], keep: int = 0) -> dict[str, int]:
@@ -49,9 +49,14 @@ def purge(run: Path, erased: Iterable[int], keep: int = 0) -> dict[str, int]:
         if file.is_file() and file.name.split(".")[0] not in stems:
             file.unlink()
     needed: set[Path] = set()
+    turns: set[Path] = set()
     for kept in checkpoints.newest(run):
         if isinstance(kept, Checkpoint):
             needed |= {agent_file(run, agent, round) for agent, (round, _) in kept.agents.items()}
+            turns |= {turn_file(run, turn.last) for turn in kept.turns.whole}
+    for file in (run / "checkpoints").glob("turn-*"):
+        if file not in turns:
+            deleted["turns"] += _delete(file)
     for file in (run / "agents").glob("agent-*/round-*.safetensors"):
         if file not in needed:
             deleted["other_agents"] += _delete(file)

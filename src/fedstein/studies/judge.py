@@ -41,8 +41,8 @@ def judge(run: Path, scaling: bool = False) -> Judgement:
         problem = load_run(run, "validation").problem
         held_out = problem.judge.test
         assert held_out is not None
-        scale = fit_scaling(predict(problem.task.model, loaded.particles, held_out.x).probabilities, held_out.y)
-    return Judgement(scale, under_shifts(loaded.problem, loaded.particles, scale))
+        scale = fit_scaling(predict(problem.task.model, loaded.members, held_out.x).probabilities, held_out.y)
+    return Judgement(scale, under_shifts(loaded.problem, loaded.members, scale))
 
 
 def judge_all(runs: Sequence[tuple[Path, bool]], workers: int, tell: Tell) -> Iterator[Judgement]:

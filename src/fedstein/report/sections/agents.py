@@ -69,7 +69,7 @@ def _judged(data: Examples, loaded: Loaded) -> list[object]:
     """Its classes, and how good the model is for it."""
     some = data.take(torch.arange(min(len(data), MOST_EXAMPLES)))
     model = loaded.problem.task.model
-    prediction = predict(model, loaded.particles, some.x)
+    prediction = predict(model, loaded.members, some.x)
     if not isinstance(prediction, Prediction):
         scores = model.likelihood.scores(prediction, some.y)
         return [f"{scores[name]:.4g}" for name in (model.likelihood.headline[0], "nll")]

@@ -25,7 +25,7 @@ def add_classifier(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: St
     """The section."""
     config, judge = loaded.config, loaded.problem.judge
     assert judge.test is not None
-    prediction = predict(loaded.problem.task.model, loaded.particles, judge.test.x)
+    prediction = predict(loaded.problem.task.model, loaded.members, judge.test.x)
     labels = judge.test.y
     scores = score_predictions(prediction, labels, judge.ece_bins)
     page.add(

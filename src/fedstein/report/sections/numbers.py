@@ -24,7 +24,7 @@ def add_numbers(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: Story
     """The section."""
     judge, model = loaded.problem.judge, loaded.problem.task.model
     assert judge.test is not None
-    prediction: Numbers = predict(model, loaded.particles, judge.test.x)
+    prediction: Numbers = predict(model, loaded.members, judge.test.x)
     y = judge.test.y.to(prediction.mean.dtype)
     scores = model.likelihood.scores(prediction, judge.test.y)
     page.add(

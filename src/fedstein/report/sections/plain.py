@@ -15,7 +15,7 @@ __all__ = ["add_plain"]
 
 def add_plain(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: Story) -> None:
     """The section."""
-    metrics = loaded.problem.evaluate(loaded.particles)
+    metrics = loaded.problem.evaluate(loaded.members)
     numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
     first = loaded.problem.task.model.likelihood.headline or ("loss",)
     page.add(

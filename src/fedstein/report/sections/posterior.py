@@ -14,7 +14,7 @@ __all__ = ["add_posterior"]
 
 def add_posterior(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: Story) -> None:
     """The section."""
-    scores = loaded.problem.evaluate(loaded.particles)
+    scores = loaded.problem.evaluate(loaded.members)
     shown = [(f"{value:.4g}", NAMES.get(name, name.replace("_", " "))) for name, value in scores.items()]
     sent = (human_bytes(checkpoint.totals.upload_bits), f"sent up in {checkpoint.totals.uploads} uploads")
     page.add(tiles([*shown, sent]))

@@ -26,7 +26,7 @@ __all__ = ["check_features", "check_membership", "check_shadows"]
 
 def check_membership(audit: Audit, mine: Model, before: Metrics) -> None:
     """The population loss attack, on this model and on models that cannot know."""
-    auc, suspects, unseen = membership(audit.problem, mine.particles)
+    auc, suspects, unseen = membership(audit.problem, mine.members)
     if auc is None:
         audit.check("membership, loss attack", None, None, "warn", "the test set lacks labels of the forgotten data")
         return
@@ -82,13 +82,14 @@ def check_shadows(audit: Audit, mine: Model, retrained: Sequence[Model], count: 
                 evaluate_every=config.rounds,
                 watchers=[watcher],
                 link=config.uplink.link(config.method, problem.dim),
+                posterior=config.posterior,
             )
         if trained.interrupted:
             raise KeyboardInterrupt
-        scores[shadow] = _log_odds(problem, trained.particles, forgotten)
-    suspects = likelihood_ratio(_log_odds(problem, mine.particles, forgotten), scores, inside)
+        scores[shadow] = _log_odds(problem, trained.members, forgotten)
+    suspects = likelihood_ratio(_log_odds(problem, mine.members, forgotten), scores, inside)
     clean = torch.cat(
-        [likelihood_ratio(_log_odds(problem, model.particles, forgotten), scores, inside) for model in retrained]
+        [likelihood_ratio(_log_odds(problem, model.members, forgotten), scores, inside) for model in retrained]
     )
     # Does the attack work at all? Each shadow model is attacked with the others.
     known: list[Tensor] = []
@@ -133,16 +134,16 @@ def check_features(audit: Audit, mine: Model, onlooker: Onlooker) -> None:
     whole, other = train_reference(path, without, lineage, None, "Retraining, features as well", onlooker)
     assert other.judge.test is not None
     assert audit.problem.judge.test is not None
-    theirs = predict(other.task.model, whole.particles, other.judge.test.x)
-    ours = predict(audit.problem.task.model, mine.particles, audit.problem.judge.test.x)
+    theirs = predict(other.task.model, whole.members, other.judge.test.x)
+    ours = predict(audit.problem.task.model, mine.members, audit.problem.judge.test.x)
     value = spread_of(theirs.divergence(ours))
     name = other.task.model.likelihood.headline[0]
     reached = [
         quality(one.task.model, particles, one.judge.test)
-        for one, particles in ((other, whole.particles), (audit.problem, mine.particles))
+        for one, particles in ((other, whole.members), (audit.problem, mine.members))
         if one.judge.test is not None
     ]
-    audit.table["features"] = {"kl": value, "retrained": assess(other, whole.particles)}
+    audit.table["features"] = {"kl": value, "retrained": assess(other, whole.members)}
     note = (
         f"mean KL to a model whose features were pre-trained without the agents too, test {name} "
         f"{reached[0]:.3f} against {reached[1]:.3f}; the frozen "

@@ -19,8 +19,8 @@ from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.protocol.state import Metrics
 from fedstein.runs.audit import attacks, behaviour, provenance
-from fedstein.runs.audit.record import Audit, Model
-from fedstein.runs.audit.references import retrained
+from fedstein.runs.audit.record import Audit
+from fedstein.runs.audit.references import model_of, retrained
 from fedstein.runs.folder import check_particles, lineage_of, load_checkpoint, load_run_config
 from fedstein.runs.forget.complete import bits_before, is_done
 from fedstein.runs.given import Given
@@ -97,16 +97,17 @@ def audit_run(
             f"The audit looks at the data of those who were erased: agents {', '.join(map(str, gone))} were given as "
             "None. Where that data is gone it is too late for an audit."
         )
-    checkpoint, particles = load_checkpoint(run)
-    check_particles(run, config, problem.dim, particles)
+    checkpoint, learnt = load_checkpoint(run)
+    check_particles(run, config, problem.dim, learnt.particles)
     audit = Audit(run, tier, config, lineage, problem, checkpoint.round)
     totals = replace(checkpoint.totals, upload_bits=checkpoint.totals.upload_bits - bits_before(run, lineage))
-    mine = Model(config.seed, checkpoint.state(), totals, checkpoint.seconds, checkpoint.particles_sha256)
+    mine = model_of(config, checkpoint, totals)
     before = _before(run)
     provenance.check_provenance(audit, checkpoint.particles_sha256)
     provenance.check_leftovers(audit)
     provenance.check_schedule(audit)
     provenance.check_taken_back(audit)
+    provenance.check_window(audit, mine)
     provenance.check_touched(audit)
     count, shadows = TIERS[tier]
     first = config.seed + (lineage.newest.method == "retrain")  # that of its own seed is this very run

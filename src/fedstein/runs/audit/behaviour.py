@@ -66,7 +66,7 @@ def check_extra() -> None:
 
 def check_exact(audit: Audit, mine: Model, retrained: Sequence[Model], before: Metrics) -> None:
     """Problems whose posterior is known: the distance to the exact posterior without the agents."""
-    now, others = audit.problem.evaluate(mine.particles), [audit.problem.evaluate(m.particles) for m in retrained]
+    now, others = audit.problem.evaluate(mine.members), [audit.problem.evaluate(m.members) for m in retrained]
     audit.table["metrics"] = {"before": before, "audited": now, "retrained": others}
     for name in ("posterior_mean_error", "total_variation"):
         if name in now:
@@ -81,8 +81,8 @@ def check_quality(audit: Audit, mine: Model, retrained: Sequence[Model], before:
     from scipy.stats import t as student
 
     likelihood = audit.problem.task.model.likelihood
-    now = assess(audit.problem, mine.particles)
-    others = [assess(audit.problem, model.particles) for model in retrained]
+    now = assess(audit.problem, mine.members)
+    others = [assess(audit.problem, model.members) for model in retrained]
     audit.table["metrics"] = {"before": before, "audited": now, "retrained": others}
     for group in ("forgotten", "retained", "test"):
         for name in scores_of(likelihood):
@@ -110,7 +110,7 @@ def check_divergence(audit: Audit, mine: Model, retrained: Sequence[Model]) -> N
 
     def of(model: Model) -> Any:
         assert problem.judge.test is not None
-        return predict(problem.task.model, model.particles, problem.judge.test.x)
+        return predict(problem.task.model, model.members, problem.judge.test.x)
 
     ours, theirs = of(mine), [of(model) for model in retrained]
     between = [a.divergence(b) for a, b in permutations(theirs, 2)]
@@ -177,7 +177,7 @@ def _relearn(audit: Audit, model: Model, target: float) -> int:
         value = quality(problem.task.model, particles, some)
         return value <= target if lower else value >= target
 
-    if is_back(model.particles):
+    if is_back(model.state.particles):
         return 0
     # All models begin in the same round, so that the same agents come first.
     state = replace(model.state, round=-(-config.rounds // len(everyone)) * len(everyone))

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedstein.runs.audit.record import Audit, Status
+from fedstein.runs.audit.record import Audit, Model, Status
 from fedstein.runs.folder import edits, is_remote
 from fedstein.runs.forget.complete import done_event, left_of
-from fedstein.store.checkpoints import checkpoint_rounds
+from fedstein.store import checkpoints
+from fedstein.store.checkpoints import Checkpoint, checkpoint_rounds, turn_file
 from fedstein.store.features import FEATURE_FILES
 from fedstein.store.journal import erasures_of, read_journal
 from fedstein.store.lineage import Lineage
 from fedstein.store.metrics_log import read_metrics
 from fedstein.store.purge import KINDS
 
-__all__ = ["check_leftovers", "check_provenance", "check_schedule", "check_taken_back", "check_touched", "handed_over"]
+__all__ = [
+    "check_leftovers",
+    "check_provenance",
+    "check_schedule",
+    "check_taken_back",
+    "check_touched",
+    "check_window",
+    "handed_over",
+]
 
 
 def handed_over(lineage: Lineage) -> bool:
@@ -122,8 +131,10 @@ def _belongs(place: Path, parts: tuple[str, ...], lineage: Lineage, model: bool)
     if parts[0] == "agents":
         return len(parts) == 3 and stays
     if parts[0] == "checkpoints":
+        there = [one for one in checkpoints.newest(place) if isinstance(one, Checkpoint)]
+        turns = {turn_file(place, turn.last).name for one in there for turn in one.turns.whole}
         rounds = checkpoint_rounds(place)
-        return parts[1] in {f"round-{r:06d}{kind}" for r in rounds for kind in (".json", ".safetensors")}
+        return parts[1] in turns | {f"round-{r:06d}{kind}" for r in rounds for kind in (".json", ".safetensors")}
     return parts[0] == "report-figures" or (
         parts[0] == "audit"
         and (parts[1] in ("audit.json", "audit.html", "audit-figures") or parts[1][:10] == "retrained-")
@@ -144,6 +155,22 @@ def check_schedule(audit: Audit) -> None:
         note = f"metrics.jsonl has no record of the last {missing} rounds"
     status: Status = "fail" if late or missing > 0 else "pass"
     audit.check("never scheduled again", float(late), 0.0, status, note)
+
+
+def check_window(audit: Audit, mine: Model) -> None:
+    """Whether what predicts was made anew: means over turns remember whoever was there."""
+    turns, last = mine.state.turns, audit.lineage.newest.last_visit
+    length = audit.config.posterior.length(audit.config.method.particles)
+    if length == 0:
+        return
+    window = turns.window(length)
+    missing, early = turns.meant(length) - len(window), sum(turn.first <= last for turn in turns.whole)
+    early += turns.rounds > 0 and turns.first <= last
+    note = f"{len(window)} turn means predict, the oldest begins with round {window[0].first if window else 'none'}, "
+    note += f"and the last visit of an erased agent was in round {last}"
+    if missing:
+        note = f"{missing} of {turns.meant(length)} turn means are missing; {note}"
+    audit.check("window made anew", float(early + missing), 0.0, "fail" if early or missing else "pass", note)
 
 
 def check_taken_back(audit: Audit) -> None:

@@ -69,18 +69,14 @@ class Audit:
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """Particles under audit, or retrained ones to compare them with."""
+    """The model under audit, or a retrained one to compare it with."""
 
     seed: int
     state: State
     totals: Totals
     seconds: float
     sha256: str
-
-    @property
-    def particles(self) -> Tensor:
-        """(N_p, d)."""
-        return self.state.particles
+    members: Tensor  # (M, d), what predicts
 
 
 def graded(distance: float, tolerance: float) -> Status:

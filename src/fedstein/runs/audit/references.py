@@ -9,7 +9,7 @@ from pathlib import Path
 from fedstein.devices import device_or_cpu
 from fedstein.engines import Local
 from fedstein.errors import UserError
-from fedstein.protocol.state import State
+from fedstein.protocol.state import State, Totals
 from fedstein.runs.audit.record import Audit, Model
 from fedstein.runs.folder import load_checkpoint, load_run_config
 from fedstein.runs.given import Given
@@ -17,12 +17,14 @@ from fedstein.runs.network_files import NetworkFiles, load_network_files
 from fedstein.runs.onlooker import Onlooker
 from fedstein.runs.problem import Problem, build_problem
 from fedstein.runs.recorder import Recorder
+from fedstein.runs.training import members_of
 from fedstein.runs.verbs import How, fill, leaving_out
 from fedstein.settings import Config, differences, to_table
+from fedstein.store.checkpoints import Checkpoint
 from fedstein.store.lineage import Lineage, load_lineage
 from fedstein.trackers import Watcher
 
-__all__ = ["reference", "retrained", "train_reference"]
+__all__ = ["model_of", "reference", "retrained", "train_reference"]
 
 
 def reference(config: Config, lineage: Lineage, seed: int) -> tuple[Config, Lineage]:
@@ -90,8 +92,14 @@ def train_reference(
             if fill(run, problem, state, engine, How(onlooker=_Titled(onlooker, title))).trained.interrupted:
                 raise KeyboardInterrupt
     checkpoint = load_checkpoint(path)[0]
-    sha256 = checkpoint.particles_sha256
-    return Model(config.seed, checkpoint.state(), checkpoint.totals, checkpoint.seconds, sha256), problem
+    return model_of(config, checkpoint, checkpoint.totals), problem
+
+
+def model_of(config: Config, checkpoint: Checkpoint, totals: Totals) -> Model:
+    """The model of a checkpoint, and what it cost."""
+    state = checkpoint.state()
+    members = members_of(state, config.posterior, config.seed)
+    return Model(config.seed, state, totals, checkpoint.seconds, checkpoint.particles_sha256, members)
 
 
 def _another(path: Path, config: Config, lineage: Lineage) -> bool:

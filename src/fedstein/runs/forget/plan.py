@@ -53,7 +53,8 @@ def plan_erasure(
         handover: what is taken back is shared out; else it is subtracted.
         guarded: false is Forget-SVGD as the letter writes it.
         keep_parent: nothing is purged from the run that it begins from.
-        overrides: of keys that do not change what is learnt: `uplink.`, `evaluation.`, `recording.` and `device`.
+        overrides: of keys that do not change who is learnt from: `uplink.`, `posterior.`, `evaluation.`, `recording.`
+            and `device`.
         still_known: agents of an erasure before that never answered: they may be asked again.
         parent: the run folder that it begins from.
         parent_sha256: of the particles there.
@@ -68,10 +69,10 @@ def plan_erasure(
             raise UserError(f"The '--{word}' must be one of {words}. Got {value!r} instead.")
     _refuse_agents(problem, agents, still_known)
     for override in overrides:
-        if not override.startswith(("uplink.", "evaluation.", "recording.", "device=")):
+        if not override.startswith(("uplink.", "posterior.", "evaluation.", "recording.", "device=")):
             raise UserError(
-                f"The '--set' of an erasure must be of uplink, evaluation or recording, or the device: the rest is the "
-                f"run's that forgets. Got {override!r} instead."
+                f"The '--set' of an erasure must be of uplink, posterior, evaluation or recording, or the device: the "
+                f"rest is the run's that forgets. Got {override!r} instead."
             )
     if by is None:
         by = "server" if method == "take-back" and config.recording.escrow else "agent"
@@ -85,12 +86,25 @@ def plan_erasure(
         rounds = 0
     elif rounds < len(agents):
         raise UserError(f"The '--rounds' must be at least {len(agents)}, one for each agent. Got {rounds} instead.")
+    staying = len(set(problem.holdings.present) - set(agents))
+    count = min(config.schedule.agents_per_round, staying)
+    posterior = make_config(to_table(config), overrides).posterior
+    if method == "forget-svgd" and not repair:  # nobody who stays makes a window: the last particles are all there is
+        posterior = posterior.model_copy(update={"from_": "last"})
+    turns = state.turns.anew(posterior.length(config.method.particles))
+    window = math.ceil(turns * staying / count)  # rounds in which it is made anew
     if repair is None:
-        repair = max(int(training * SHARE), 1) if method == "take-back" else 0
+        repair = max(int(training * SHARE), 1, 2 * window) if method == "take-back" else 0
     if method == "take-back" and repair < 1:
         raise UserError("The '--repair' must be at least 1: without it the model is of no use. Got 0 instead.")
     if method == "retrain":
         repair = 0
+    elif repair < window:
+        raise UserError(
+            f"The '--repair' must be at least {window}: what predicts is a window of {turns} turn mean"
+            f"{'s' * (turns > 1)}, which is made anew by those who stay. Got {repair} instead. "
+            "'--set posterior.from=last' does without."
+        )
     erasure = Erasure(
         agents=agents,
         method=method,
@@ -104,12 +118,11 @@ def plan_erasure(
         parent=parent,
         parent_sha256=parent_sha256,
     )
-    staying = len(set(problem.holdings.present) - set(agents))
-    count = min(config.schedule.agents_per_round, staying)
     every = config.evaluation.every
     planned = config.model_copy(
         update={
             "rounds": training if method == "retrain" else erasure.end,
+            "posterior": posterior,
             "schedule": config.schedule.model_copy(update={"agents_per_round": count}),
             "evaluation": config.evaluation.model_copy(
                 update={"every": every if method == "retrain" else min(every, max(1, (rounds + repair) // 20))}

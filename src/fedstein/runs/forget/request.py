@@ -39,6 +39,7 @@ from fedstein.runs.given import Given
 from fedstein.runs.network_files import NetworkFiles, load_network_files
 from fedstein.runs.problem import Problem, build_problem
 from fedstein.runs.recorder import Recorder, hold
+from fedstein.runs.training import members_of
 from fedstein.settings import Config, differences
 from fedstein.store.journal import erasures_of
 from fedstein.store.lineage import Erasure, Forgetting, Lineage, load_lineage
@@ -122,14 +123,14 @@ def ask(
             )
         _refuse_places(parent, out)
         _refuse_unfinished(parent)
-        checkpoint, particles = load_checkpoint(parent)
+        checkpoint, learnt = load_checkpoint(parent)
         state = checkpoint.state()
         old, before = load_run_config(parent), lineage_of(parent)
         device = device_or_cpu(old.device, say=False)  # for a look at it: what forgets has a device of its own
         problem = build_problem(
             old, before, given=given, files=load_network_files(parent), remote=is_remote(parent), device=device
         )
-        check_particles(parent, old, problem.dim, particles)
+        check_particles(parent, old, problem.dim, learnt.particles)
         config, lineage = plan_erasure(
             old,
             before,
@@ -218,7 +219,7 @@ def begin(run: Recorder, problem: Problem) -> State | None:
         "erasure began",
         parent=str(parent),
         round=checkpoint.round,
-        before=assess(problem, old.particles),
+        before=assess(problem, members_of(old, run.config.posterior, run.config.seed)),
         site_norms=contribution_sizes(old, run.config.method, erasure.agents),
     )
     if erasure.start == 0:

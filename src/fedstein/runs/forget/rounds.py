@@ -60,7 +60,8 @@ def first_state(state: State, problem: Problem, method: Method, lineage: Lineage
             waiting = {name: portion for name, portion in memory.items() if name.startswith(HANDED_OVER)}
             needed[agent] = forgetting.inherit(memory) | waiting
     needed = {agent: memory for agent, memory in needed.items() if memory}
-    state = replace(state, memories=state.memories.without(erasure.agents).put(needed))
+    # Means remember: the way that led here knows the agents that leave.
+    state = replace(state, memories=state.memories.without(erasure.agents).put(needed), turns=state.turns.forgotten())
     return state if erasure.rounds else _let_go(state, problem, method, lineage, escrow)
 
 
@@ -104,7 +105,9 @@ def erasure_rounds(
                 note("forgot", round=state.round, site_norms=sizes)
                 state = _let_go(state, problem, config.method, lineage, config.recording.escrow)
             yield state, told
-    yield from go_on(config.method, config.schedule, state=state, link=link, escrow=config.recording.escrow)
+    window = config.posterior.length(config.method.particles)
+    escrow = config.recording.escrow
+    yield from go_on(config.method, config.schedule, state=state, link=link, escrow=escrow, window=window)
 
 
 def _let_go(state: State, problem: Problem, method: Method, lineage: Lineage, escrow: bool) -> State:

@@ -1,0 +1,47 @@
+"""The section `posterior` of a config: what predicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from fedstein.checked import Checked
+from fedstein.posterior.members import POSTERIORS
+
+__all__ = ["Posterior"]
+
+MEMBERS = 20  # networks that a window which nobody asked for stands for, at most
+
+
+class Posterior(Checked):
+    """What predicts: made of the way of the chains."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+    positional: ClassVar[tuple[str, ...]] = ("from_",)
+
+    from_: Annotated[str, AfterValidator(POSTERIORS.check)] = Field(
+        "window",
+        alias="from",
+        description="the mixture of the last turn means (window), one network at their mean (mean), draws of a "
+        "Gaussian fitted to them (gaussian), or the last particles (last)",
+    )
+    window: int | None = Field(
+        None, ge=1, le=1000, description="S, turn means that are kept; if left out, 10, and fewer with many particles"
+    )
+    draws: int = Field(10, ge=1, le=1000, description="members that are drawn of each particle's Gaussian")
+    scale: float = Field(
+        1.0, ge=0, le=1e3, allow_inf_nan=False, description="what the deviations of that Gaussian are multiplied with"
+    )
+
+    if TYPE_CHECKING:  # for who checks types: `from` may stand first, without its name
+
+        def __init__(
+            self, from_: str = "window", *, window: int | None = None, draws: int = 10, scale: float = 1.0
+        ) -> None: ...
+
+    def length(self, chains: int) -> int:
+        """How many turn means are kept: none where only the last particles count."""
+        if self.from_ == "last":
+            return 0
+        return min(10, -(-MEMBERS // chains)) if self.window is None else self.window
