@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedstein.api import Run, compare, config, open, plan, seams, sweep, train, train_config  # noqa: A004
+    from fedstein.api import Run, compare, config, explain, open, plan, seams, sweep, train, train_config  # noqa: A004
     from fedstein.data import Examples, columns, from_frame
     from fedstein.errors import DivergedError, FedsteinError, PayloadError, RunError, SilenceError, UserError
     from fedstein.inference import GaussianPrior, UniformPrior
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Where each public name is: nothing heavy is imported before it is asked for.
 _PLACES = {
-    "fedstein.api": ("Run", "compare", "config", "open", "plan", "seams", "sweep", "train", "train_config"),
+    "fedstein.api": ("Run", "compare", "config", "explain", "open", "plan", "seams", "sweep", "train", "train_config"),
     "fedstein.data": ("Examples", "columns", "from_frame"),
     "fedstein.errors": (
         "DivergedError",
@@ -80,6 +80,7 @@ __all__ = [
     "columns",
     "compare",
     "config",
+    "explain",
     "from_frame",
     "open",
     "plan",

@@ -10,6 +10,6 @@ after.audit().verdict
 from fedstein.api.opening import compare, open, sweep  # noqa: A004  (as fedstein.open)
 from fedstein.api.parts import plan, seams
 from fedstein.api.run import Run
-from fedstein.api.training import config, train, train_config
+from fedstein.api.training import config, explain, train, train_config
 
-__all__ = ["Run", "compare", "config", "open", "plan", "seams", "sweep", "train", "train_config"]
+__all__ = ["Run", "compare", "config", "explain", "open", "plan", "seams", "sweep", "train", "train_config"]

@@ -28,10 +28,20 @@ from fedstein.runs.folder import left_out
 from fedstein.runs.given import Given
 from fedstein.runs.onlooker import Onlooker
 from fedstein.runs.verbs import How
-from fedstein.settings import Config, EvaluationConfig, RecordingConfig, load_config, load_preset, make_config
+from fedstein.settings import (
+    Choice,
+    Config,
+    EvaluationConfig,
+    RecordingConfig,
+    choose_config,
+    choose_parts,
+    load_config,
+    load_preset,
+    read_toml,
+)
 from fedstein.trackers import Watcher
 
-__all__ = ["config", "train", "train_config"]
+__all__ = ["config", "explain", "train", "train_config"]
 
 
 def train(
@@ -68,7 +78,8 @@ def train(
             values are not changed. What requires no gradient is frozen.
         agents: for each agent one (x, y) pair of arrays, or one data set of torch, map-style or iterable, of any size;
             or what `fedstein.from_frame` returns.
-        method: for instance ``DSVGD(particles=5)`` or ``FedAvg()``; DSVGD with 10 particles if left out.
+        method: for instance ``DSVGD(particles=5)`` or ``FedAvg()``; DSVGD with one chain if left out. What is left out
+            of it is chosen to suit, as `fedstein train --explain` tells it.
         rounds: how many rounds.
         test: the same to evaluate on, or nothing.
         class_names: what people call the classes, in tables and charts; as the data sets say if left out.
@@ -84,6 +95,7 @@ def train(
         way: how several particles are computed where the module is no dense stack: "vmap", "loop", or "auto" for the
             faster one, which is measured once and written down.
         uplink: the bit budget, for instance ``Uplink("1.0d", feedback=True)``; no limit if left out.
+            What is left out of it is chosen as well.
         posterior: what predicts, for instance ``Posterior("last")``; the mixture of the last turn means if left out.
         evaluate_every: rounds between evaluations on `test`.
         escrow: the server keeps what it applied of each agent, so that it can take it back (factor linear).
@@ -101,13 +113,13 @@ def train(
         UserError: something given here does not fit.
         DivergedError: particles became non-finite; what was good is kept.
     """
-    method = DSVGD() if method is None else method
     schedule = Schedule() if schedule is None else schedule
-    uplink = Uplink() if uplink is None else uplink
     posterior = Posterior() if posterior is None else posterior
     folder = maybe_path("out", out, "a new folder")
     how = how_of(watchers=watchers, progress=progress)
     _check_numbers(rounds, evaluate_every, seed, threads)
+    method = DSVGD() if method is None else method
+    uplink = Uplink() if uplink is None else uplink
     _check_parts(method, schedule, uplink, posterior, init, precision, way)
     if isinstance(agents, list | tuple) and any(data is None for data in agents):
         missing = next(number for number, data in enumerate(agents) if data is None)
@@ -117,6 +129,8 @@ def train(
     if likelihood is not None and loss is not cross_entropy:
         raise UserError("Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both.")
     meant = loss if likelihood is None else likelihood
+    known = "none" if loss is not cross_entropy else Categorical.name if likelihood is None else likelihood.name
+    method, uplink = choose_parts(method, uplink, known)
     given = take(module, agents, test, meant, prior, precision, way, class_names, device_here(as_device(device)))
     config = Config(
         seed=seed,
@@ -167,7 +181,7 @@ def train_config(
     if not all(type(agent) is int for agent in absent):
         raise refuse("without", wanted, without)
     if isinstance(config, Mapping):
-        config = make_config(config)
+        config = choose_config(config)[0]
     elif not isinstance(config, Config):
         file = as_path("config", config, "settings (fedstein.config), a table of them, or a TOML file")
         absent = sorted({*absent, *left_out(file)})
@@ -178,7 +192,7 @@ def train_config(
 
 
 def config(file: PathLike | None = None, *overrides: str, preset: str | None = None) -> Config:
-    """Settings from a TOML file or a preset (the defaults if neither is named), with ``key=value`` overrides.
+    """Settings from a TOML file or a preset, with ``key=value`` overrides. What is left out of a file is chosen to suit.
 
     >>> config(None, "data.name=digits", "rounds=20").rounds
     20
@@ -187,6 +201,16 @@ def config(file: PathLike | None = None, *overrides: str, preset: str | None = N
         raise UserError("Give a config file or a 'preset', not both; overrides change either.")
     path, changes = maybe_path("file", file, "a TOML file, or None"), as_overrides(overrides)
     return load_config(path, changes) if preset is None else load_preset(preset, changes)
+
+
+def explain(file: PathLike | None = None, *overrides: str) -> list[Choice]:
+    """Which settings `config` chooses because nobody gave them, and why.
+
+    >>> explain(None, "uplink.budget=0.2d")[0]
+    Choice(key='method.particles', value=1, why='one chain: its way is the posterior, for a fraction of the download')
+    """
+    path, changes = maybe_path("file", file, "a TOML file, or None"), as_overrides(overrides)
+    return choose_config({} if path is None else read_toml(path, "config"), changes)[1]
 
 
 def _train(config: Config, given: Given | None, out: Path | None, how: How, without: Sequence[int] = ()) -> Run:

@@ -20,11 +20,13 @@ from fedstein.cli.output import (
     print_metrics,
     ready,
     say,
+    show,
     warn,
 )
 
 if TYPE_CHECKING:
     from fedstein.api import Run
+    from fedstein.settings import Choice, Config
 
 __all__ = ["resume", "tell", "train"]
 
@@ -39,8 +41,13 @@ def train(
     config_file: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Defaults if left out.")] = None,
     set_: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; runs/<method>-<time> if left out.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Settings that come with fedstein: unlearning.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Settings that come with fedstein: letter, letter-unlearning, unlearning.")
+    ] = None,
     report: Report = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Tell which settings were chosen because nobody gave them; train nothing.")
+    ] = False,
     engine: EngineOption = None,
     ray: RayOption = None,
     workers: VisitsOption = None,
@@ -53,6 +60,9 @@ def train(
 
     ready()
     config = api.config(config_file, *(set_ or []), preset=preset)
+    if explain:
+        _explain(config, [] if preset is not None else api.explain(config_file, *(set_ or [])), json)
+        return
     without = () if config_file is None else left_out(config_file)
     if out is None:
         out = Path("runs") / f"{config.method.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
@@ -82,6 +92,29 @@ def resume(
     how: dict[str, Any] = {"engine": engine_name(engine, ray), "workers": workers, "watchers": [StopAfterRound(warn)]}
     how["device"] = device
     tell(api.open(run, careful=False).resume(rounds, onlooker=on_terminal(json), **how), report, json)
+
+
+def _explain(config: Config, choices: list[Choice], json: bool) -> None:
+    from rich.table import Table
+
+    from fedstein.settings import to_table
+
+    if json:
+        chosen = [{"key": one.key, "value": one.value, "why": one.why} for one in choices]
+        print_json({"chosen": chosen, "config": to_table(config)})
+        return
+    if not choices:
+        say("Nothing was chosen: every setting stands as it was given.")
+        return
+    table = Table(title="Chosen, because nobody gave them; --set KEY=VALUE gives another", title_justify="left")
+    for name in ("setting", "value", "why"):
+        table.add_column(name)
+    for one in choices:
+        table.add_row(one.key, str(one.value), one.why)
+    show(table)
+    window = config.posterior.length(config.method.particles)
+    if window:
+        say(f"What predicts: {config.posterior.from_} of the last {window} turn means, once there are so many.")
 
 
 def tell(run: Run, report: bool, json: bool) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedstein.registry import Registry
 
-__all__ = ["STEP_RULES", "AdaGrad", "EmaAdaGrad", "Gradient", "StepRule", "step_rule"]
+__all__ = ["STEP_RULES", "AdaGrad", "Adam", "EmaAdaGrad", "Gradient", "StepRule", "step_rule"]
 
 Mover = Callable[[Tensor, Tensor], None]
 """Moves the particles (first) in place along the direction (second), which it may overwrite."""
@@ -66,6 +66,30 @@ class EmaAdaGrad:
         return _adaptive(self.size, keep=0.9, take=0.1)
 
 
+@dataclass(frozen=True)
+class Adam:
+    r"""Adam (Kingma and Ba, 2015) with its usual constants: both means begin anew in each visit, and are unbiased."""
+
+    size: float
+
+    def start(self) -> Mover:
+        memory: list[Tensor] = []  # first and second moment, and a buffer
+        steps = 0
+
+        def move(particles: Tensor, phi: Tensor) -> None:
+            nonlocal steps
+            if not memory:
+                memory.extend([torch.zeros_like(phi), torch.zeros_like(phi), torch.empty_like(phi)])
+            first, second, root = memory
+            steps += 1
+            first.lerp_(phi, 0.1)
+            second.mul_(0.999).addcmul_(phi, phi, value=0.001)
+            torch.sqrt(second, out=root).div_((1 - 0.999**steps) ** 0.5).add_(1e-8)
+            particles.addcdiv_(first, root, value=self.size / (1 - 0.9**steps))
+
+        return move
+
+
 def _adaptive(size: float, keep: float, take: float) -> Mover:
     memory: list[Tensor] = []  # G, and a buffer for its root: empty before the first step
 
@@ -83,7 +107,7 @@ def _adaptive(size: float, keep: float, take: float) -> Mover:
 STEP_RULES: Registry[Callable[[float], StepRule]] = Registry(
     "step rule",
     "how far particles go along a direction (method.step); made with method.step_size",
-    {"ema-adagrad": EmaAdaGrad, "adagrad": AdaGrad, "gradient": Gradient},
+    {"ema-adagrad": EmaAdaGrad, "adagrad": AdaGrad, "gradient": Gradient, "adam": Adam},
 )
 
 

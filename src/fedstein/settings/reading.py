@@ -16,9 +16,10 @@ from fedstein.checked import explain
 from fedstein.errors import UserError
 from fedstein.likelihoods import LIKELIHOODS
 from fedstein.methods import METHODS
+from fedstein.settings.choosing import Choice, choose
 from fedstein.settings.schema import Config
 
-__all__ = ["load_config", "load_preset", "make_config", "presets", "read_toml", "to_table", "to_toml"]
+__all__ = ["choose_config", "load_config", "load_preset", "make_config", "presets", "read_toml", "to_table", "to_toml"]
 
 
 def presets() -> list[str]:
@@ -41,7 +42,11 @@ def make_config(table: Mapping[str, Any] | None = None, overrides: Sequence[str]
     >>> make_config(overrides=["method.particles=5", "data.name=digits"]).method.particles
     5
     """
-    merged: dict[str, Any] = json.loads(json.dumps(dict(table or {}), default=str))
+    return _checked(_merged({} if table is None else table, overrides))
+
+
+def _merged(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    merged: dict[str, Any] = json.loads(json.dumps(dict(table), default=str))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
@@ -55,10 +60,29 @@ def make_config(table: Mapping[str, Any] | None = None, overrides: Sequence[str]
             if not isinstance(place, dict):
                 raise UserError(f"The '--set {override}' does not fit: '{section}' is a value, not a table.")
         place[last] = _value(text.strip())
+    return _with_chains(merged)
+
+
+def _with_chains(table: dict[str, Any]) -> dict[str, Any]:
+    """Particles are chains where their way is the posterior: `posterior.chains` is another name of them."""
+    posterior, method = table.get("posterior"), table.get("method", {})
+    if not isinstance(posterior, dict) or "chains" not in posterior or not isinstance(method, dict):
+        return table
+    rest = {key: value for key, value in posterior.items() if key != "chains"}
+    chains = posterior["chains"]
+    if method.get("particles", chains) != chains:
+        raise UserError(
+            f"Config key 'posterior.chains' must be method.particles, which it is another name of. Got {chains} and "
+            f"{method['particles']}."
+        )
+    return table | {"posterior": rest, "method": method | {"particles": chains}}
+
+
+def _checked(table: dict[str, Any]) -> Config:
     try:
-        return Config.model_validate(merged)
+        return Config.model_validate(table)
     except ValidationError as error:
-        raise UserError(explain(error, lambda section: _known(section, merged))) from None
+        raise UserError(explain(error, lambda section: _known(section, table))) from None
 
 
 def _value(text: str) -> Any:
@@ -70,8 +94,18 @@ def _value(text: str) -> Any:
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
-    """The config in a TOML file (the defaults if None), with overrides."""
-    return make_config({} if path is None else read_toml(path, "config"), overrides)
+    """The config in a TOML file (nothing is given if None), with overrides; what was left out is chosen."""
+    return choose_config({} if path is None else read_toml(path, "config"), overrides)[0]
+
+
+def choose_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> tuple[Config, list[Choice]]:
+    """The config of a table, in which what was left out is chosen to suit, and what was chosen.
+
+    >>> choose_config({}, ["uplink.budget=0.2d"])[0].method.particles
+    1
+    """
+    filled, choices = choose(_merged(table, overrides))
+    return _checked(filled), choices
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

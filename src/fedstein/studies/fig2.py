@@ -43,6 +43,7 @@ def sweep(runs: int, quick: bool) -> dict[str, Any]:
             "method": {"particles": 10, "local_steps": 10},
             "uplink": {"budget": "1.0d", "bits_per_entry": 5},
             "evaluation": {"every": 25},
+            "posterior": {"from": "last"},
             "recording": {"keep_checkpoints": 1},
         },
         "list": schemes,

@@ -95,7 +95,12 @@ def sweep(runs: int, quick: bool) -> dict[str, Any]:
     rounds = 200 if quick else 1000
     return {
         "seeds": list(range(runs)),
-        "base": {"rounds": rounds, "evaluation": {"every": rounds // 4}, "recording": {"keep_checkpoints": 1}},
+        "base": {
+            "rounds": rounds,
+            "posterior": {"from": "last"},
+            "evaluation": {"every": rounds // 4},
+            "recording": {"keep_checkpoints": 1},
+        },
         "list": entries,
     }
 

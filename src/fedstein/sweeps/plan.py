@@ -29,7 +29,7 @@ from typing import Any
 
 from fedstein.errors import UserError, nearest
 from fedstein.runs.verbs import with_whole_paths
-from fedstein.settings import Config, load_preset, make_config, presets, read_toml, to_table
+from fedstein.settings import Config, choose_config, load_preset, make_config, presets, read_toml, to_table
 from fedstein.sweeps.jobs import Job
 from fedstein.sweeps.steps import Step
 
@@ -56,11 +56,15 @@ class Planned:
 
 def load_sweep(path: Path) -> list[Planned]:
     """The runs that a file means."""
-    return plan_sweep(read_toml(path, "sweep"))
+    return plan_sweep(read_toml(path, "sweep"), choosing=True)
 
 
-def plan_sweep(table: Mapping[str, Any]) -> list[Planned]:
+def plan_sweep(table: Mapping[str, Any], choosing: bool = False) -> list[Planned]:
     """The runs that a table means, all settings of the first seed first.
+
+    Args:
+        table: of a SWEEP.toml.
+        choosing: what is left out is chosen to suit, as `fedstein train` does; not so where a preset is named.
 
     >>> grid = {"method.particles": [2, 5]}
     >>> [run.name for run in plan_sweep({"seeds": [0, 1], "grid": grid})]
@@ -92,7 +96,9 @@ def plan_sweep(table: Mapping[str, Any]) -> list[Planned]:
             )
         settings[label] = here
     return [
-        Planned(label, here, _config(base, here, seed, label)) for seed in seeds for label, here in settings.items()
+        Planned(label, here, _config(base, here, seed, label, choosing and "preset" not in table))
+        for seed in seeds
+        for label, here in settings.items()
     ]
 
 
@@ -169,14 +175,14 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _config(base: Mapping[str, Any], settings: Mapping[str, Any], seed: int, label: str) -> Config:
+def _config(base: Mapping[str, Any], settings: Mapping[str, Any], seed: int, label: str, choosing: bool) -> Config:
     table = _merged(base, {"seed": seed})
     for key, value in settings.items():
         table = _merged(table, _nested(key, value))
     # One thread, so that a run is the same however many run beside it.
     table.setdefault("threads", 1)
     try:
-        return with_whole_paths(make_config(table))
+        return with_whole_paths(choose_config(table)[0] if choosing else make_config(table))
     except UserError as error:
         raise UserError(f"The sweep's setting '{label}': {error}") from None
 

@@ -163,7 +163,7 @@ def run_sweep(
     if isinstance(plan, Path):
         plan = load_sweep(plan)
     elif isinstance(plan, Mapping):
-        plan = plan_sweep(plan)
+        plan = plan_sweep(plan, choosing=True)
     out = out.resolve()
     jobs = [planned.job(out) for planned in plan]
     _refuse_another_sweep(jobs, out)
