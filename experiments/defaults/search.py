@@ -74,9 +74,8 @@ CANDIDATES: dict[str, list[str]] = {
 
 
 EVERYWHERE = [
-    *(f"one chain, step {size}, 20 local steps" for size in (0.1, 0.2)),
-    *(f"one chain, step {size}" for size in (0.1, 0.2)),
-    *(f"one chain, step {size}, 40 local steps" for size in (0.1, 0.2)),
+    *(f"one chain, step {size}, 20 local steps" for size in (0.05, 0.1, 0.2)),
+    "one chain, step 0.1",
     "0.1, the letter's: 5 particles, rbf, AdaGrad",
 ]
 # All candidates where agents are alike and the link is thin, and where they are unlike; elsewhere those that matter.

@@ -71,6 +71,19 @@ def same(one, other):
     for agent in first.memories:
         for name, value in first.memories[agent].items():
             assert torch.equal(value, second.memories[agent][name])
+    same_turns(first.turns, second.turns)
+    assert {file.name for file in (one / "checkpoints").iterdir()} == {
+        file.name for file in (other / "checkpoints").iterdir()
+    }
+
+
+def same_turns(one, other):
+    assert (one.count, one.visits, one.first, one.rounds) == (other.count, other.visits, other.first, other.rounds)
+    assert (one.mean is None) == (other.mean is None)
+    assert one.mean is None or torch.equal(one.mean, other.mean)
+    assert [(turn.first, turn.last) for turn in one.whole] == [(turn.first, turn.last) for turn in other.whole]
+    for turn, again in zip(one.whole, other.whole, strict=True):
+        assert torch.equal(turn.mean(), again.mean())
 
 
 @pytest.fixture(scope="module")

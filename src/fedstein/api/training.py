@@ -192,7 +192,7 @@ def train_config(
 
 
 def config(file: PathLike | None = None, *overrides: str, preset: str | None = None) -> Config:
-    """Settings from a TOML file or a preset, with ``key=value`` overrides. What is left out of a file is chosen to suit.
+    """Settings from a TOML file or a preset, with ``key=value`` overrides; what a file leaves out is chosen to suit.
 
     >>> config(None, "data.name=digits", "rounds=20").rounds
     20

@@ -79,7 +79,6 @@ def _choices(table: dict[str, Any]) -> Iterator[Choice]:
         yield Choice("method.particles", 1, "one chain: its way is the posterior, for a fraction of the download")
         if not linear:
             yield Choice("method.kernel", "none", "a kernel has brought nothing over chains that stand alone")
-    yield Choice("method.local_steps", 10, "enough for a visit, and agents do not drift apart")
     if not linear and "step_size" not in method and table.get("likelihood", {}).get("name", "categorical") in _CLASSES:
         yield Choice("method.step", "gradient", "what plain steps change compresses best")
         if table["method"]["step"] == "gradient":
