@@ -28,8 +28,8 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
-# Tests that share a federation or a Ray are done by one worker, one after the other. (The marks of xdist's own way,
-# loadgroup, do not reach its scheduler with this pytest: every worker started a federation of its own.)
+# Tests that share a federation, a Ray or runs that take seconds are done by one worker, one after the other: every
+# worker makes its own. (The marks of xdist's own way, loadgroup, do not reach its scheduler with this pytest.)
 TOGETHER = {
     r"test_conformance\.py::.*\[ray-": "ray",
     r"test_conformance\.py::.*\[simulation-": "simulation",
@@ -38,6 +38,10 @@ TOGETHER = {
     r"test_simulation\.py::": "simulation",
     r"test_engines\.py::|test_engines_of_our_own": "engines",
     r"test_plugin\.py::": "plugin",
+    r"test_cli\.py::": "cli",
+    r"test_pages\.py::": "pages",
+    r"test_written\.py::": "written",
+    r"test_forget\.py::.*(guarded|letter)": "forgetting a mixture",
 }
 
 
