@@ -8,6 +8,8 @@ import signal
 # One BLAS thread in each test process: pytest-xdist runs as many processes as there are cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+# Trainings have two threads unless they are told otherwise: one that waits for the other leaves its core alone.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from collections.abc import Iterator
