@@ -44,6 +44,7 @@ TOGETHER = {
     r"test_pages\.py::": "pages",
     r"test_written\.py::": "written",
     r"test_forget\.py::.*(guarded|letter)": "forgetting a mixture",
+    r"test_sweeps\.py::.*(changed|more_runs)": "finished sweep",
 }
 
 
