@@ -8,6 +8,8 @@ import signal
 # One BLAS thread in each test process: pytest-xdist runs as many processes as there are cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+# Trainings have two threads unless they are told otherwise: one that waits for the other leaves its core alone.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from collections.abc import Iterator
@@ -28,8 +30,8 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
-# Tests that share a federation or a Ray are done by one worker, one after the other. (The marks of xdist's own way,
-# loadgroup, do not reach its scheduler with this pytest: every worker started a federation of its own.)
+# Tests that share a federation, a Ray or runs that take seconds are done by one worker, one after the other: every
+# worker makes its own. (The marks of xdist's own way, loadgroup, do not reach its scheduler with this pytest.)
 TOGETHER = {
     r"test_conformance\.py::.*\[ray-": "ray",
     r"test_conformance\.py::.*\[simulation-": "simulation",
@@ -38,6 +40,11 @@ TOGETHER = {
     r"test_simulation\.py::": "simulation",
     r"test_engines\.py::|test_engines_of_our_own": "engines",
     r"test_plugin\.py::": "plugin",
+    r"test_cli\.py::": "cli",
+    r"test_pages\.py::": "pages",
+    r"test_written\.py::": "written",
+    r"test_forget\.py::.*(guarded|letter)": "forgetting a mixture",
+    r"test_sweeps\.py::.*(changed|more_runs)": "finished sweep",
 }
 
 

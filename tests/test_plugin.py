@@ -42,6 +42,15 @@ def fedstein(*words, env, cwd):
     )
 
 
+@pytest.fixture(scope="module")
+def alone(installed, tmp_path_factory):
+    """A run in one process, and what its command has said."""
+    folder = tmp_path_factory.mktemp("alone")
+    done = fedstein("train", *SETS, "--out", "run", "--json", env=installed, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run", json.loads(done.stdout)
+
+
 def test_its_parts_are_found_and_pass_the_suite(installed, tmp_path):
     components = json.loads(fedstein("components", "--json", env=installed, cwd=tmp_path).stdout)
     assert "random-k" in components["sparsifier"]
@@ -53,34 +62,33 @@ def test_its_parts_are_found_and_pass_the_suite(installed, tmp_path):
     assert "3 passed" in done.stdout, done.stdout
 
 
-def test_it_works_on_every_engine_of_one_owner(installed, tmp_path):
-    for name, more in (("one", ()), ("two", ("--ray", "local", "--workers", "2"))):
-        done = fedstein("train", *SETS, *more, "--out", name, "--json", env=installed, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        result = json.loads(done.stdout)
-        assert result["max_upload_bits"] <= result["budget_bits"]
-    assert load_bytes(tmp_path / "one") == load_bytes(tmp_path / "two")
-    bills = [json.loads(line)["uploads"] for line in (tmp_path / "one" / "metrics.jsonl").read_text().splitlines()]
+def test_it_works_on_every_engine_of_one_owner(installed, alone, tmp_path):
+    run, result = alone
+    more = ("--ray", "local", "--workers", "2")
+    done = fedstein("train", *SETS, *more, "--out", "two", "--json", env=installed, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for told in (result, json.loads(done.stdout)):
+        assert told["max_upload_bits"] <= told["budget_bits"]
+    assert load_bytes(run) == load_bytes(tmp_path / "two")
+    bills = [json.loads(line)["uploads"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert all(upload["position_bits"] == 0 for round in bills for upload in round)  # both ends know them
     assert all(upload["kept"] > 80 for round in bills for upload in round)
 
 
-def test_it_works_in_a_flower_simulation(installed, tmp_path):
+def test_it_works_in_a_flower_simulation(installed, alone, tmp_path):
     with federation(tmp_path / "site", simulated=True) as here:
         plain = here.environment
         here.environment = lambda: plain() | {"PYTHONPATH": installed["PYTHONPATH"]}
         here.start_link()
         here.flwr("federation", "simulation-config", "@none/default", "trial", "--num-supernodes", "3")
-        here.fedstein("train", *SETS, "--out", "one")
         here.fedstein("flower", "init", "app", *SETS, "--run", "two")
         said = here.flwr("run", "app", "trial", "--stream")
         assert (here.folder / "two" / "result.json").is_file(), said
-        assert load_bytes(here.folder / "one") == load_bytes(here.folder / "two")
+        assert load_bytes(alone[0]) == load_bytes(here.folder / "two")
 
 
-def test_without_the_package_its_run_says_what_is_missing(installed, tmp_path):
-    assert fedstein("train", *SETS, "--out", "run", "--json", env=installed, cwd=tmp_path).returncode == 0
-    told = fedstein("evaluate", "run", env=os.environ, cwd=tmp_path)
+def test_without_the_package_its_run_says_what_is_missing(alone, tmp_path):
+    told = fedstein("evaluate", alone[0], env=os.environ, cwd=tmp_path)
     assert told.returncode == 2
     assert "Got 'random-k' instead" in told.stderr
     assert "'fedstein components' lists what is installed" in told.stderr

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 import threading
 import time
 
 import pytest
+
+from fedstein.runs.verbs import train
+from fedstein.settings import make_config
 
 SMALL = ["data.name=digits", "data.agents=3", "method.particles=2", "uplink.budget=1d", "evaluation.every=2",
          "data.examples=40"]  # fmt: skip
@@ -33,9 +37,18 @@ def collect(terminal, parts):
         parts.append(part)
 
 
+@pytest.fixture
+def finished(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(make_config(overrides=[*SMALL, "rounds=8"]), tmp_path_factory.mktemp("watched") / "run").path
+
+
+@pytest.mark.usefixtures("finished")
 def test_a_finished_run_is_shown_once(tmp_path):
-    subprocess.run([*FEDSTEIN, "train", "--out", "run", *arguments("rounds=8")], cwd=tmp_path, check=True,
-                   capture_output=True)  # fmt: skip
     done = subprocess.run([*FEDSTEIN, "watch", "run"], cwd=tmp_path, capture_output=True, text=True, check=True)
     for words in ("finished", "round 8 of 8", "accuracy", "ECE", "8 uploads", "budget 1d", "3 seen"):
         assert words in done.stdout
@@ -82,10 +95,9 @@ def test_a_running_run_is_followed_until_it_ends(tmp_path):
     assert len({line for line in text.splitlines() if "round " in line}) > 3
 
 
+@pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize("name", ["metrics.jsonl", "journal.jsonl"])
 def test_files_with_nonsense_do_not_stop_it(tmp_path, name):
-    subprocess.run([*FEDSTEIN, "train", "--out", "run", *arguments("rounds=4")], cwd=tmp_path, check=True,
-                   capture_output=True)  # fmt: skip
     with (tmp_path / "run" / name).open("ab") as file:
         file.write(b'\xff\xfe\n[1, 2]\n{"event": "scheduled", "time": 3}\n{"rou')
     done = subprocess.run([*FEDSTEIN, "watch", "run"], cwd=tmp_path, capture_output=True, text=True, check=False)

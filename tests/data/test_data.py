@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -41,10 +42,22 @@ def test_fashion_mnist_is_the_real_one(fashion_mnist):
     assert fashion_mnist.train.x.mean().item() == pytest.approx(0.2860, abs=1e-4)  # as commonly published
 
 
-def test_digits():
+def test_digits_are_those_of_scikit_learn_split_as_it_does_it():
+    from sklearn.datasets import load_digits as load
+    from sklearn.model_selection import train_test_split
+
     digits = load_digits()
+    x, y = load(return_X_y=True)
+    parts = train_test_split(x.reshape(-1, 1, 8, 8) / 16.0, y, test_size=360, random_state=0, stratify=y)
+    for part, theirs in zip((digits.train.x, digits.test.x, digits.train.y, digits.test.y), parts, strict=True):
+        assert torch.equal(part, torch.from_numpy(theirs).to(part.dtype))
     assert (len(digits.train), len(digits.test)) == (1437, 360)
-    assert digits.test.y.bincount().min() > 30
+
+
+def test_digits_without_scikit_learn_say_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(UserError, match=r"The digits need an extra: pip install 'fedstein\[report\]'"):
+        load_digits()
 
 
 @pytest.mark.parametrize("packed", [False, True])

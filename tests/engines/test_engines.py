@@ -203,7 +203,7 @@ def test_a_frozen_network_travels_with_the_order(tmp_path):
     for kept in tmp_path.glob("*/*/frozen.safetensors"):
         kept.unlink()
     with pytest.raises(SilenceError):  # the Flower engine would send them again
-        list(states(config, problem, 5, engine))
+        states(config, problem, 5, engine, patience=IMPATIENT)
 
 
 def test_other_frozen_values_than_the_order_is_about_are_refused(tmp_path):

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import fedstein as fs
+from fedstein.cli.main import main
 from fedstein.data import load_digits
 from fedstein.models.named import exported
 
@@ -174,15 +175,10 @@ def test_what_cannot_be_traced_is_left_out_and_told(place):
     ]  # fmt: skip
 
 
-def test_the_command_and_its_refusals(place):
+def test_the_command_and_its_refusals(place, monkeypatch, capsys):
     run = train("model.hidden=[16]")
-
-    def command(*words):
-        return subprocess.run(
-            [sys.executable, "-m", "fedstein", "export", *words], capture_output=True, text=True, check=False
-        )
-
-    table = json.loads(command("a", "out", "--json").stdout)
+    words = [sys.executable, "-m", "fedstein", "export", "a", "out", "--json"]
+    table = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     assert table["particles"] == 3
     assert table["difference"] < 1e-6
     assert "mixture.onnx" in table["files"]
@@ -192,9 +188,12 @@ def test_the_command_and_its_refusals(place):
         (("a", "nets.py"), "Got the file"),
         (("nowhere", "x"), "nowhere"),
     ):
-        done = command(*words)
-        assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-        assert said in done.stderr
+        monkeypatch.setattr(sys, "argv", ["fedstein", "export", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        error = capsys.readouterr().err
+        assert (end.value.code, "Traceback" in error) == (2, False)
+        assert said in error
     with pytest.raises(fs.UserError, match="folder"):
         run.export(3)
     assert not list(Path().glob(".*part"))

@@ -148,7 +148,7 @@ def test_agents_run_the_networks_that_their_own_nodes_allow_and_no_others(here):
     assert (run / "result.json").is_file(), said
     assert load_particles(run).equal(load_particles(local(here, "cnn-one", 3, "model.module=nets:make_cnn")))
     init(here, "other", "server", "model.module=nets:make_other")
-    said = go(here, "other", 3)
+    said = go(here, "other", 3, retries=0)
     assert "does not run 'nets:make_other'" in said
     assert "fedstein flower node --module nets:make_other" in said
     assert not (here.folder / "other-run" / "result.json").exists()

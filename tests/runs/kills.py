@@ -88,19 +88,20 @@ def start(arguments: list[str], processes: bool) -> int:
 def at_random_moments(folder: Path, kills: int, rounds: int, processes: bool) -> None:
     chance = random.Random(0)
     done, runs, resumed_from = 0, 0, set()
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import fedstein.api, fedstein.cli.main, sklearn.datasets"], check=True)
-    importing = time.monotonic() - began
+    importing = 0.0
+    if processes:
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import fedstein.api, fedstein.cli.main"], check=True)
+        importing = time.monotonic() - began
     while done < kills:
         runs += 1
         run, reference = folder / f"run-{runs}", folder / f"reference-{runs}"
         began = time.monotonic()
         assert call(command(reference, rounds, runs)) == 0
         alone = time.monotonic() - began
-        least = importing if processes else 0.0
         while True:
             child = start(command(run, rounds, runs), processes)
-            end = time.monotonic() + chance.uniform(0.9 * least, least + alone / 3)
+            end = time.monotonic() + chance.uniform(0.9 * importing, importing + alone / 3)
             while (gone := os.waitpid(child, os.WNOHANG)) == (0, 0) and (time.monotonic() < end or done >= kills):
                 time.sleep(0.001)
             if gone != (0, 0):

@@ -108,11 +108,11 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path, whole, until):
 
 @pytest.mark.parametrize(
     "options",
-    [["--kills", "50"], ["--writes", "--rounds", "4"], ["--forget", "--rounds", "4", "--step", "4"]],
+    [["--kills", "20"], ["--writes", "--rounds", "4", "--step", "3"], ["--forget", "--rounds", "4", "--step", "11"]],
     ids=["random", "writes", "forget"],
 )
 def test_killed_again_and_again(options):
-    """`make kill` does more of it, with a new process each time."""
+    """`make test-long` does all of them, and `make kill` more, with a new process each time."""
     script = Path(__file__).parent / "kills.py"
     done = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr

@@ -60,8 +60,7 @@ def has_rounds(folder):
 
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     config = make_config(SMALL)
-    (outcome,) = run_jobs([Job("one", (Step(tmp_path / "run", config),))], 1)
-    assert outcome.status == "finished"
+    train(config, tmp_path / "run")
     other = config.model_copy(update={"rounds": 4})
     (tmp_path / "run" / "result.json").unlink()
     (outcome,) = run_jobs([Job("one", (Step(tmp_path / "run", other),))], 1)
@@ -71,7 +70,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
 
 def test_a_finished_run_of_other_settings_is_refused(tmp_path):
     config = make_config(SMALL)
-    list(run_jobs([Job("one", (Step(tmp_path / "run", config),))], 1))
+    train(config, tmp_path / "run")
     (outcome,) = run_jobs([Job("one", (Step(tmp_path / "run", config.model_copy(update={"seed": 5})),))], 1)
     assert (outcome.status, outcome.kind) == ("failed", "refused")
     assert "seed: 0 -> 5" in outcome.reason
@@ -112,7 +111,7 @@ def test_a_process_without_a_line_leaves_its_last_words(tmp_path):
 
 def test_a_real_run_that_is_killed_goes_on_to_the_same_end(tmp_path):
     """SIGKILL in the midst of its rounds takes nothing with it but the rounds since its last checkpoint."""
-    config = make_config(SMALL | {"rounds": 1500, "evaluation": {"every": 500}, "recording": {"checkpoint_every": 100}})
+    config = make_config(SMALL | {"rounds": 600, "evaluation": {"every": 200}, "recording": {"checkpoint_every": 40}})
     job = Job("one", (Step(tmp_path / "run", config),))
     begun = []
 
@@ -131,7 +130,7 @@ def test_a_real_run_that_is_killed_goes_on_to_the_same_end(tmp_path):
     assert (outcome.status, outcome.kind) == ("failed", "failed")
     assert outcome.reason.endswith("killed by signal 9 (SIGKILL)")
     assert result_of(tmp_path / "run") is None
-    assert 0 < job.done() < 1500
+    assert 0 < job.done() < 600
     assert do_job(job).status == "finished"
     train(config, tmp_path / "alone")
     assert load_particles(tmp_path / "run").equal(load_particles(tmp_path / "alone"))
@@ -162,7 +161,7 @@ def test_only_a_divergence_is_let_pass(tmp_path):
 
 def test_a_result_that_is_none_does_not_count(tmp_path):
     step = Step(tmp_path / "run", make_config(SMALL))
-    list(run_jobs([Job("one", (step,))], 1))
+    train(step.work, step.folder)
     assert step.finished()
     whole = (tmp_path / "run" / "result.json").read_bytes()
     for damaged in (b"{", b'{"interrupted": false}', whole.replace(b'"rounds": 3', b'"rounds": 2')):
@@ -309,15 +308,17 @@ def test_an_erasure_is_a_step_of_a_job(tmp_path):
 
 
 def test_an_erasure_that_cannot_be_done_is_refused(tmp_path):
-    outcome = do_job(Job("one", erasing(tmp_path, agents=(7,))))
+    training, forgetting = erasing(tmp_path, agents=(7,))
+    train(training.work, training.folder)
+    outcome = do_job(Job("one", (training, forgetting)))
     assert (outcome.status, outcome.kind) == ("failed", "refused")
     assert "must be in 0..2" in outcome.reason
     assert not (tmp_path / "without").exists()
 
 
 def test_an_erasure_that_is_killed_goes_on_to_the_same_end(tmp_path):
-    (training, forgetting) = erasing(tmp_path, repair=1500, overrides=("evaluation.every=1000",))
-    assert do_job(Job("training", (training,))).status == "finished"
+    (training, forgetting) = erasing(tmp_path, repair=600, overrides=("evaluation.every=400",))
+    train(training.work, training.folder)
     process = worker(forgetting.to_json())
     wait_for(lambda: forgetting.done() > 5)
     process.kill()

@@ -53,9 +53,8 @@ def test_a_sweep_is_the_runs_it_says_and_given_again_does_nothing(tmp_path):
     assert (told["finished"], told["failed"], len(told["runs"])) == (2, 0, 2)
     # The same as the run alone.
     run = tmp_path / "out" / "particles=3" / "seed-1"
-    alone = fedstein("train", run / "config.toml", "--out", tmp_path / "alone")
-    assert alone.returncode == 0, alone.stderr
-    assert load_particles(run).equal(load_particles(tmp_path / "alone"))
+    alone = train_config(run / "config.toml", tmp_path / "alone", progress=False)
+    assert load_particles(run).equal(alone.particles)
     assert len((tmp_path / "out" / "results.csv").read_text().splitlines()) == 3
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
     again = fedstein("sweep", sweep, "--out", tmp_path / "out", "--json")
@@ -107,8 +106,7 @@ def test_a_stopped_sweep_goes_on_to_the_same_end(tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert all(row["status"] == "finished" for row in json.loads(ended.stdout)["runs"])
     run = tmp_path / "out" / "particles=2" / "seed-0"
-    alone = fedstein("train", run / "config.toml", "--out", tmp_path / "alone")
-    assert alone.returncode == 0
+    train_config(run / "config.toml", tmp_path / "alone", progress=False)
     assert list(read_metrics(tmp_path / "alone")) == list(read_metrics(run))
 
 
@@ -268,9 +266,9 @@ def test_the_same_sweep_on_a_real_ray(tmp_path):
     rows = {row["name"]: row for row in json.loads(ended.stdout)["runs"]}
     assert rows["good/seed-0"]["status"] == "finished", rows
     assert "no longer finite" in rows["bad/seed-0"]["error"]
-    here, there = tmp_path / "here", tmp_path / "ray" / "good" / "seed-0"
-    assert fedstein("train", there / "config.toml", "--out", here).returncode == 0
-    assert load_particles(here).equal(load_particles(there))
+    there = tmp_path / "ray" / "good" / "seed-0"
+    here = train_config(there / "config.toml", tmp_path / "here", progress=False)
+    assert here.particles.equal(load_particles(there))
 
 
 def test_a_ray_that_is_not_there_is_told(tmp_path):
