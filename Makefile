@@ -1,4 +1,5 @@
-# From a fresh clone: `make run` trains on Fashion-MNIST and writes a report, `make test` runs every check.
+# From a fresh clone: `make run` trains on Fashion-MNIST within a thin uplink, forgets agents and audits that; `make test`
+# runs every check.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
@@ -7,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 run: .venv/run.stamp
 	$(BIN)/fedstein data get fashion-mnist
-	$(BIN)/fedstein train --report --set evaluation.every=10
+	$(BIN)/python examples/mission.py
 
 test: .venv/test.stamp lint
 	$(BIN)/fedstein data get fashion-mnist
