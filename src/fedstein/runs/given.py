@@ -28,6 +28,14 @@ from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.models import Before, Init, Loss, Precision, TorchModule, Way, cross_entropy, particle_model, split_head
 from fedstein.models.dense import DenseStack
 from fedstein.models.named import on_cpu
+from fedstein.runs.structure import (
+    Structure,
+    keep_structure,
+    kept_structure,
+    loss_in_words,
+    prior_in_words,
+    structure_of,
+)
 from fedstein.settings import Config
 from fedstein.store.files import write
 
@@ -75,6 +83,10 @@ class Given:
             return self.before.whole
         return self.model.module if isinstance(self.model, TorchModule) else self.module
 
+    def structure(self) -> Structure:
+        """What the fingerprint is of, but for the values, in words."""
+        return structure_of(self.module, self.loss, self.prior)
+
     def fingerprint(self, init: Init = "fan-in") -> str:
         """Of the structure of the module, of the values that the run hangs on, and the names of loss and prior.
 
@@ -85,12 +97,8 @@ class Given:
         shapes = [
             (name, tuple(value.shape), str(value.dtype), value.requires_grad) for name, value in _tensors(self.module)
         ]
-        if isinstance(self.loss, Likelihood) and self.loss != Categorical():
-            loss = repr(self.loss)
-        else:  # classes are the same thing as a likelihood and as a loss
-            plain: Any = cross_entropy if isinstance(self.loss, Likelihood) else self.loss
-            loss = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', type(plain).__name__)}"
-        content = hashlib.sha256(repr([kinds, shapes, loss, _described(self.prior)]).encode())
+        said = [kinds, shapes, loss_in_words(self.loss), prior_in_words(self.prior)]
+        content = hashlib.sha256(repr(said).encode())
         for _, value in _tensors(self.module):
             if init == "module" or not value.requires_grad:
                 content.update(value.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -99,12 +107,6 @@ class Given:
 
 def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
-
-
-def _described(prior: Prior | None) -> str:
-    """A prior by what it says of itself; by its class alone where that is only where it lies in memory."""
-    said = repr(prior)
-    return f"{type(prior).__module__}.{type(prior).__qualname__}" if " at 0x" in said else said
 
 
 def take_in(
@@ -245,7 +247,8 @@ def _outputs(model: DenseStack | TorchModule, x: Tensor, name: str) -> int:
 
 
 def keep_digests(run: Path, given: Given) -> None:
-    """Write down, in each agent's own folder, which examples it had, and which the test set is."""
+    """Write down, in each agent's own folder, which examples it had; which the test set is; what the module is like."""
+    keep_structure(run, given.structure())
     if given.test is not None:
         write(run / "test.sha256", _digest(given.test).encode())
     for agent, examples in enumerate(given.agents):
@@ -275,11 +278,12 @@ def check_given(run: Path, given: Given, config: Config, erased: Sequence[int]) 
         erased: the agents that take no part.
     """
     if given.fingerprint(config.prior.init) != config.model.fingerprint:
-        values = "all values" if config.prior.init == "module" else "the values of what is frozen"
-        raise UserError(
-            f"The 'module' is not the one that run '{run}' was made with: the names, shapes or types of its "
-            f"parameters, {values}, the loss or the prior are others."
-        )
+        values = "its values" if config.prior.init == "module" else "the values of what is frozen"
+        then = kept_structure(run)
+        how = f"the names, shapes or types of its parameters, {values}, the loss or the prior are others"
+        if then is not None:
+            how = then.unlike(given.structure(), values)
+        raise UserError(f"The 'module' is not the one that run '{run}' was made with: {how}. Give the same again.")
     _check_test(run, given)
     for agent in [agent for agent in range(len(given.agents)) if agent not in erased]:
         kept = run / "agents" / f"agent-{agent}" / "data.sha256"
