@@ -26,6 +26,7 @@ from fedstein.runs.evaluation import load_run, predict_raw, under_shifts
 from fedstein.runs.folder import load_checkpoint, load_state
 from fedstein.runs.forget.complete import complete, is_done
 from fedstein.runs.forget.request import ask
+from fedstein.runs.forget.who import agents_meant
 from fedstein.runs.given import Given
 from fedstein.runs.judge import predict
 from fedstein.runs.onlooker import Onlooker
@@ -237,7 +238,7 @@ class Run:
         The request is on disk before anything else is done. After any stop, the same call goes on.
 
         Args:
-            agents: who asked to be forgotten: their numbers, or their names in a Flower federation.
+            agents: who asked to be forgotten: their numbers, or their names where the data or a federation has any.
             method: "take-back", "forget-svgd" or "retrain".
             out: the run folder to make; RUN-without-2-3 if left out.
             by: take-back: the "server" from its escrow, or each "agent".
@@ -270,7 +271,7 @@ class Run:
                 raise refuse(name, "True or False", value)
         named = _agents(agents)
         identity = federation_of(path, app, superlink, keep_parent)
-        who = _numbers(named) if identity is None else agents_by_name(named, identity)
+        who = agents_meant(path, named, self._given) if identity is None else agents_by_name(named, identity)
         target = _beside(path, who) if target is None else target
         options: dict[str, Any] = {
             "by": by, "rounds": rounds, "repair": repair, "handover": handover, "guarded": guarded,
@@ -396,18 +397,11 @@ def remember(run: Run) -> Run:
 
 def _agents(agents: Any) -> list[int | str]:
     """Who is named, by numbers or by names; which of them there are is not known here."""
-    wanted = "a list of their numbers, for instance [2, 3], or of their names in a Flower federation"
+    wanted = "a list of their numbers, for instance [2, 3], or of their names where they have any"
     named: list[int | str] = as_list("agents", agents, wanted)
     if not all(type(agent) in (int, str) for agent in named):
         raise refuse("agents", wanted, agents)
     return named
-
-
-def _numbers(agents: Sequence[int | str]) -> list[int]:
-    numbers = [agent for agent in agents if isinstance(agent, int)]
-    if len(numbers) < len(agents):
-        raise refuse("agents", "a list of their numbers, for instance [2, 3]: this run has no names", agents)
-    return sorted(numbers)
 
 
 def _beside(path: Path, agents: Sequence[int]) -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fedstein.data import loaded
+from fedstein.data.sources.table import agent_id
 from fedstein.devices import device_here
 from fedstein.engines import Local, open_engine
 from fedstein.errors import UserError
@@ -142,7 +143,11 @@ def written_down(config: Config, problem: Problem) -> Config:
         if some is not None:
             batch = some.take(torch.arange(min(len(some), config.method.batch)))
             known["way"] = model.choose(loaded(batch.x), batch.y, model.draw(config.method.particles, stream(0, "way")))
-    data, model_section = config.data.model_copy(update=problem.data), config.model.model_copy(update=known)
+    names = {"agent_ids": tuple(map(agent_id, problem.holdings.names))}  # so that each can be asked for by name
+    data, model_section = (
+        config.data.model_copy(update=names | dict(problem.data)),
+        config.model.model_copy(update=known),
+    )
     return config.model_copy(update={"data": data, "model": model_section})
 
 
