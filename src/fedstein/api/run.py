@@ -14,7 +14,6 @@ from fedstein.api.giving import remember_given
 from fedstein.api.showing import in_a_line, in_a_table
 from fedstein.api.working import how_of, onlooker_of, train_in_memory
 from fedstein.coding import Upload
-from fedstein.data.sources.table import schema_of
 from fedstein.deploy.flower.erasure import agents_by_name, federation_of, forget_in_federation, result_of
 from fedstein.errors import UserError
 from fedstein.metrics import ood_auroc
@@ -134,11 +133,13 @@ class Run:
         """The mixture over all particles, with aleatoric and epistemic uncertainty: of the likelihood's kind.
 
         Args:
-            x: inputs (n, ...), scaled like the training data; or a frame of pandas, for a run of a table.
+            x: inputs (n, ...), scaled like the training data, or the path of an .npy of them; a frame of pandas or the
+                path of a table, for a run of a table; a folder of images, an image or a list of them, for a run of
+                images.
             name: what they are called in messages.
         """
         problem, particles = self._load()
-        return predict_raw(problem, particles, x, name, schema_of(self.config.data))
+        return predict_raw(problem, particles, x, self.config.data, name)
 
     def evaluate(
         self, split: str | None = None, *, shifts: bool = False, ood: Any = None, ood_name: str = "ood"
@@ -148,7 +149,8 @@ class Run:
         Args:
             split: "test" or "validation"; that of the run's settings if left out.
             shifts: grey images also under noise, rotation and occlusion, and inputs from elsewhere (key `shifts`).
-            ood: inputs from elsewhere (n, ...): adds the AUROC with which uncertainty tells them apart.
+            ood: inputs from elsewhere, of any kind that `predict` takes: adds the AUROC with which uncertainty tells
+                them apart.
             ood_name: what they are called in messages.
 
         Returns:
@@ -161,7 +163,7 @@ class Run:
         if ood is not None:
             if problem.judge.test is None or problem.inputs is None:
                 raise UserError("The 'ood' needs inputs; this is a problem with a known posterior.")
-            outside = predict_raw(problem, particles, ood, ood_name)
+            outside = predict_raw(problem, particles, ood, self.config.data, ood_name)
             inside = predict(problem.task.model, particles, problem.judge.test.x)
             metrics["ood_auroc_epistemic"] = ood_auroc(inside.doubt, outside.doubt)
             if hasattr(inside, "entropy"):

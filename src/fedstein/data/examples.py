@@ -139,15 +139,17 @@ def read_examples(data: Any, what: str, memory: int = MEMORY) -> Examples:
     return Examples(x, y)
 
 
-def as_inputs(value: Any, what: str, shape: torch.Size, tokens: bool = False) -> Tensor:
+def as_inputs(value: Any, what: str, shape: torch.Size, tokens: bool = False) -> Rows:
     """Check and convert inputs to predict.
 
     Args:
-        value: (n, ...) numbers, as many a row as `shape` has.
+        value: (n, ...) numbers, as many a row as `shape` has; or rows of that shape, which are read when wanted.
         what: its name in messages.
         shape: of one input.
         tokens: they are token ids, and stay whole numbers (int64).
     """
+    if isinstance(value, LazyRows) and value.row == shape:
+        return value
     x = as_tensor(value, what)
     x = _whole(x, what) if tokens else as_numbers(x)
     if x.dim() < 2 or len(x) == 0 or not fits_shape(x.shape[1:], shape):

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedstein.data import Examples, Holdings, chunks, fit_targets, who_has_what
+from fedstein.data import Examples, Holdings, Rows, chunks, fit_targets, who_has_what
+from fedstein.data.rows import CHUNK
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
 from fedstein.devices import device_here
 from fedstein.engines import Crew
@@ -55,6 +56,12 @@ class Inputs:
     def ready(self, raw: Tensor) -> Tensor:
         """Raw inputs (n, ...) as the model takes them."""
         return raw if self.prepare is None else self.prepare(raw)
+
+    def ready_rows(self, raw: Rows) -> Rows:
+        """The same where they may have to be read: some at a time."""
+        if isinstance(raw, Tensor):
+            return self.ready(raw)
+        return raw if self.prepare is None else torch.cat([self.prepare(part) for part in chunks(raw, CHUNK)])
 
 
 @dataclass(frozen=True, repr=False)

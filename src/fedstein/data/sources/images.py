@@ -31,7 +31,7 @@ from fedstein.extras import needs_extra
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
 
-__all__ = ["SOURCE", "read"]
+__all__ = ["SOURCE", "SUFFIXES", "images_in", "read", "to_predict"]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")  # others are read by programs that pillow starts
@@ -108,15 +108,50 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     return Held(held, judged, len(labels), labels, tuple(names), known, tuple(notes))
 
 
+def images_in(paths: Sequence[Path]) -> list[Path]:
+    """The image files among some paths, and all that are anywhere beneath the folders among them, in order.
+
+    Raises:
+        UserError: one is not there, or a folder has no images.
+    """
+    found = []
+    for path in paths:
+        there = [path] if path.is_file() else sorted(_beneath(path))
+        if not there:
+            raise UserError(f"{path} must be an image, or a folder with images ({', '.join(SUFFIXES)}). Got none.")
+        found += there
+    return found
+
+
+def _beneath(folder: Path) -> Iterator[Path]:
+    for place, folders, _ in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from _files_in(Path(place))
+
+
+def to_predict(files: Sequence[Path], data: DataConfig) -> LazyRows:
+    """Images of nobody's, brought to the size and the colours that a run has written down, when they are wanted.
+
+    Args:
+        files: at least one.
+        data: the run's section.
+    """
+    return _Gauge.of([_Image(file, "") for file in files], data).lazily(files, "the images")
+
+
 def _some(images: Sequence[_Image], rows: np.ndarray | None) -> list[_Image]:
     return [] if rows is None else [images[row] for row in rows.tolist()]
 
 
 def _by_class(folder: Path) -> Iterator[_Image]:
     for place in _folders(folder):
-        for entry in sorted(os.scandir(place), key=lambda one: one.name):
-            if entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(SUFFIXES):
-                yield _Image(Path(entry.path), place.name)
+        yield from (_Image(path, place.name) for path in _files_in(place))
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    for entry in sorted(os.scandir(folder), key=lambda one: one.name):
+        if entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(SUFFIXES):
+            yield Path(entry.path)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -155,11 +190,14 @@ class _Gauge:
         return _Gauge(size, channels, data.size is not None, data.channels is not None, small)
 
     def rows(self, paths: Sequence[Path], what: str) -> Rows:
-        """(n, channels, height, width) in 0..1."""
+        """(n, channels, height, width) in 0..1; in memory if all of them are small."""
+        rows = self.lazily(paths, what)
+        return loaded(rows) if self.small else rows
+
+    def lazily(self, paths: Sequence[Path], what: str) -> LazyRows:
+        """The same, read when they are wanted."""
         row = torch.Size((self.channels, *self.size))
-        places = torch.arange(len(paths))
-        lazy = LazyRows(_Files(paths, self), places, row, torch.float32, what, made=_in_unit)
-        return loaded(lazy) if self.small else lazy
+        return LazyRows(_Files(paths, self), torch.arange(len(paths)), row, torch.float32, what, made=_in_unit)
 
     def pixels(self, path: Path) -> Tensor:
         """(channels, height, width) bytes."""
