@@ -80,9 +80,8 @@ def predict_raw(problem: Problem, particles: Tensor, x: Any, data: DataConfig, w
             "Train with a likelihood."
         )
     x = read_inputs(x, data, what)
-    ids = any(data.x.dtype == torch.int64 for data in problem.holdings.agents)  # then x names something as well
-    inputs = as_inputs(x, what, problem.inputs.shape, tokens=ids)
-    if not ids and isinstance(inputs, Tensor):
+    inputs = as_inputs(x, what, problem.inputs.shape, problem.inputs.takes)
+    if problem.inputs.takes == "numbers" and isinstance(inputs, Tensor):
         _warn_of_scale(problem, inputs, what)
     return predict(problem.task.model, particles, problem.inputs.ready_rows(inputs))
 

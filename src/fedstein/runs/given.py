@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedstein.data import Examples, Held, Rows
-from fedstein.data.examples import as_taken, read_examples
+from fedstein.data import Examples, Held, Rows, Takes
+from fedstein.data.examples import as_taken, of_one_kind, read_examples
 from fedstein.data.rows import MEMORY
 from fedstein.devices import CPU
 from fedstein.errors import UserError
@@ -58,6 +58,7 @@ class Given:
     names: tuple[str, ...] = ()  # what people call the agents
     class_names: tuple[str, ...] = ()  # and the classes
     before: Before | None = None  # what is frozen before the part that is learnt; `model` is of that part then
+    takes: Takes = "numbers"  # what the module does
 
     def __repr__(self) -> str:
         return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
@@ -173,18 +174,14 @@ def take_in(
                 f"{name}: x must be shaped like that of {first_name}, {tuple(first.x.shape[1:])}. "
                 f"Got {tuple(data.x.shape[1:])} instead."
             )
-    bytes_in = [name for name, data in known.items() if data.x.dtype == torch.uint8]
-    if bytes_in and len(bytes_in) < len(known):
-        other = next(name for name in known if name not in bytes_in)
-        raise UserError(
-            f"All inputs must be of one kind. {bytes_in[0]} has bytes (uint8), which are divided by 255, and {other} "
-            f"has {str(known[other].x.dtype).removeprefix('torch.')}, which is taken as it is. Give all of them alike."
-        )
+    known = of_one_kind(known)
+    first = known[first_name]
     module = on_cpu(module, "The 'module'", device)
     some = first.x[:2].float()
     model = particle_model(module, loss, precision, some, way, device)
-    tokens = isinstance(model, TorchModule) and model.takes_tokens(some)
-    known = {name: as_taken(data, name, tokens) for name, data in known.items()}
+    whole = some if torch.equal(some, some.round()) else torch.zeros_like(some)
+    takes = model.takes(whole) if isinstance(model, TorchModule) else "numbers"
+    known = {name: as_taken(data, name, takes) for name, data in known.items()}
     first = known[first_name]
     outputs = 0
     if model.likelihood.predicts:
@@ -205,7 +202,7 @@ def take_in(
         raise UserError(f"The 'class_names' must be {outputs}, one for each output. Got {len(classes)}.")
     return Given(
         module, model, everyone, known.get("test"), loss, prior, outputs, people,
-        classes if isinstance(model.likelihood, Categorical) and len(classes) == outputs else (), before,
+        classes if isinstance(model.likelihood, Categorical) and len(classes) == outputs else (), before, takes,
     )  # fmt: skip
 
 

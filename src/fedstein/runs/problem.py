@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedstein.data import Examples, Holdings, Rows, chunks, fit_targets, who_has_what
+from fedstein.data import Examples, Holdings, Rows, Takes, chunks, fit_inputs, fit_targets, who_has_what
 from fedstein.data.rows import CHUNK
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
 from fedstein.devices import device_here
@@ -52,6 +52,7 @@ class Inputs:
     outputs: int  # of the network, for one input
     network: Network | None = None  # None: it was given in Python
     prepare: Prepare | None = None  # what is frozen before the model; None: nothing is
+    takes: Takes = "numbers"
 
     def ready(self, raw: Tensor) -> Tensor:
         """Raw inputs (n, ...) as the model takes them."""
@@ -142,8 +143,9 @@ def build_problem(
         return problem
     held = who_has_what(config.data, config.seed, split or config.evaluation.split, remote)
     held, outputs = fit_targets(held, config.likelihood)
-    shape, raw_test = held.test.x.shape[1:], held.test.x
+    shape = held.test.x.shape[1:]
     if config.model.module is None:
+        held = fit_inputs(held, "numbers")
         _refuse_giants(config, [shape.numel(), *config.model.hidden, outputs])
     make = partial(
         network,
@@ -157,8 +159,7 @@ def build_problem(
         knows=files.knows,
         device=device,
     )
-    agents, test = held.agents, held.test
-    holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
+    holdings = Holdings(held.agents, lineage.erased, remote, held.agent_names)
     holdings.check()
     frozen = files.frozen
     if frozen is None and config.pretrain.rounds:
@@ -166,28 +167,19 @@ def build_problem(
     elif frozen is None and config.model.features is not None:
         frozen = {FEATURES: _frozen_of_another(config, make().model)}
     made = make(frozen)
-    if made.ids:
-        for what, data in {"the test set": test, **{f"agent {k}": data for k, data in enumerate(agents)}}.items():
-            _refuse_fractions(data, what)
-    holdings, judged, features = _with_features(holdings, test, made.prepare, files)
+    if config.model.module is not None:
+        held = fit_inputs(held, made.takes)
+        holdings = replace(holdings, agents=held.agents)
+    holdings, judged, features = _with_features(holdings, held.test, made.prepare, files)
     return Problem(
         config.prior.task(made),
         holdings,
-        Judge(judged, config.evaluation.ece_bins, raw_test=raw_test),
-        Inputs(shape, outputs, made, made.prepare),
+        Judge(judged, config.evaluation.ece_bins, raw_test=held.test.x),
+        Inputs(shape, outputs, made, made.prepare, made.takes),
         held.settings,
         (*held.notes, *getattr(made.model, "notes", ())),
         features,
     )
-
-
-def _refuse_fractions(data: Examples, what: str) -> None:
-    for part in chunks(data.x, 10_000):
-        if part.is_floating_point() and not torch.equal(part, part.round()):
-            raise UserError(
-                f"The inputs of {what} must be token ids, which are whole numbers. Got others. Bytes (uint8) are taken "
-                "for images and divided by 255: save token ids as int64."
-            )
 
 
 def _with_features(
@@ -284,7 +276,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None, files: Network
         Task(given.model, prior, config.prior.init, given.start(), config.prior.spread),
         holdings,
         Judge(test, config.evaluation.ece_bins, raw_test=raw),
-        Inputs(next(data.x.shape[1:] for data in given.agents), given.outputs, prepare=given.before),
+        Inputs(next(data.x.shape[1:] for data in given.agents), given.outputs, prepare=given.before, takes=given.takes),
         features=features,
     )
 

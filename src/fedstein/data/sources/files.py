@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstein.data.examples import Dataset, Examples, as_examples, fits_shape
+from fedstein.data.examples import Dataset, Examples, fits_shape, read_examples
 from fedstein.data.rows import loaded
 from fedstein.data.sources.base import Held, Source
 from fedstein.errors import UserError
@@ -21,8 +21,8 @@ def load_npz(path: Path | None) -> Dataset:
     if path is None:
         raise UserError("The 'data.path' must name your .npz file when data.name is 'npz'. Got nothing.")
     file = _arrays(path, ("x_train", "y_train", "x_test", "y_test"))
-    train = as_examples((file["x_train"], file["y_train"]), f"{path}: train")
-    test = as_examples((file["x_test"], file["y_test"]), f"{path}: test")
+    train = read_examples((file["x_train"], file["y_train"]), f"{path}: train")
+    test = read_examples((file["x_test"], file["y_test"]), f"{path}: test")
     if train.x.shape[1:] != test.x.shape[1:]:
         raise UserError(
             f"{path}: x_train and x_test must have the same shape behind the first axis. "
@@ -54,7 +54,7 @@ def load_folder(path: Path, agents: int, remote: bool) -> Held:
 def load_own(path: Path) -> Examples:
     """The x and y of an .npz, before it is known what the model takes: whatever is wrong in any case is refused."""
     file = _arrays(path, ("x", "y"))
-    return as_examples((file["x"], file["y"]), str(path))
+    return read_examples((file["x"], file["y"]), str(path))
 
 
 def save_examples(path: Path, examples: Examples) -> None:

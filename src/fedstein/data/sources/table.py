@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstein.data.examples import Dataset, Examples, as_taken
+from fedstein.data.examples import Dataset, Examples, read_examples
 from fedstein.data.sources.base import Held, Source
 from fedstein.data.sources.files import classes_in
 from fedstein.data.tables import Table, read_table
@@ -69,13 +69,13 @@ class Schema:
     classes: int | None = None
 
     def examples(self, table: Table) -> Examples:
-        """The rows as inputs (n, width) of float32 and targets."""
-        return as_taken(Examples(self.inputs(table), self._targets(table)), table.where, tokens=False)
+        """The rows as inputs (n, width) and targets."""
+        return read_examples(Examples(self.inputs(table), self._targets(table)), table.where)
 
     def inputs(self, table: Table) -> Tensor:
-        """(n, width) float32; the target need not be there."""
-        parts = [self._input(table, name) for name in self.features]
-        return torch.from_numpy(np.concatenate(parts, 1)).float()
+        """(n, width) int64 if all of them are whole numbers, else float64; the target need not be there."""
+        x = np.concatenate([self._input(table, name) for name in self.features], 1)
+        return torch.from_numpy(x.astype(np.int64) if _all_whole(x) else x)
 
     def _input(self, table: Table, name: str) -> np.ndarray:
         if name in self.levels:
@@ -99,9 +99,14 @@ class Schema:
                     "and then it is the classes."
                 )
             columns.append(numbers)
-        whole = all(bool(((values == np.round(values)) & (abs(values) < 2**53)).all()) for values in columns)
+        whole = all(map(_all_whole, columns))
         y = torch.from_numpy(np.stack(columns, 1).astype(np.int64 if whole else np.float32))
         return y[:, 0] if len(columns) == 1 else y
+
+
+def _all_whole(numbers: np.ndarray) -> bool:
+    """Whether they are whole numbers, of which float64 has rounded none."""
+    return bool(((numbers == np.round(numbers)) & (abs(numbers) < 2**53)).all())
 
 
 def _places(table: Table, name: str, known: Sequence[str], key: str) -> np.ndarray:
@@ -328,7 +333,7 @@ def _classes(data: DataConfig, tables: Sequence[Table]) -> int:
         return 0
     numbers = [values for table in tables if (values := table[data.target[0]].numbers()) is not None]
     together = np.concatenate(numbers)
-    if (together != np.round(together)).any() or (abs(together) >= 2**53).any():
+    if not _all_whole(together):
         return 0
     return classes_in(torch.from_numpy(together.astype(np.int64))) or 0
 
