@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -80,6 +81,7 @@ class Dataset:
     class_names: tuple[str, ...] = ()  # what people call them
     settings: Mapping[str, Any] = field(default_factory=dict)  # of `data`, found when it was read: a run keeps them
     notes: tuple[str, ...] = ()  # what was made of it, for people
+    contents: Mapping[str, Mapping[str, Path | str]] = field(default_factory=dict)  # of its files (contents.py)
 
 
 def as_examples(data: Any, what: str, takes: Takes = "numbers", memory: int = MEMORY) -> Examples:

@@ -15,6 +15,7 @@ from fedstein.data.partition import PARTITIONERS
 from fedstein.data.rows import joined
 from fedstein.data.settings import DataConfig
 from fedstein.data.sources import SOURCES, Held
+from fedstein.data.sources.contents import EVERYBODYS, Contents
 from fedstein.data.sources.files import save_examples
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood
@@ -136,7 +137,14 @@ def divide(dataset: Dataset, data: DataConfig, seed: int, split: str = "test", r
         dataset.class_names,
         settings=dataset.settings,
         notes=dataset.notes,
+        contents=_with_indices(dataset.contents, data),
     )
+
+
+def _with_indices(contents: Contents, data: DataConfig) -> Contents:
+    if data.indices is None:
+        return contents
+    return {**contents, EVERYBODYS: {**contents.get(EVERYBODYS, {}), "data.indices": Path(data.indices)}}
 
 
 def _as_it_is(held: Held, data: DataConfig, split: str, remote: bool) -> Held:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedstein.data import Examples, Holdings, Rows, Takes, chunks, fit_inputs, fit_targets, who_has_what
 from fedstein.data.rows import CHUNK
+from fedstein.data.sources.contents import Contents, of_agent
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
 from fedstein.devices import device_here
 from fedstein.engines import Crew
@@ -76,6 +77,7 @@ class Problem:
     data: Mapping[str, Any] = field(default_factory=dict)  # settings that were found when the data was read
     notes: tuple[str, ...] = ()  # what was made of the data, for people
     features: Mapping[str, Features] = field(default_factory=dict)  # of those who take part, by their folder
+    contents: Contents = field(default_factory=dict)  # the files of the data, by whose they are
 
     def __repr__(self) -> str:
         return f"Problem({self.task.model.dim:,} parameters, {self.holdings!r})"
@@ -179,6 +181,7 @@ def build_problem(
         held.settings,
         (*held.notes, *getattr(made.model, "notes", ())),
         features,
+        held.contents,
     )
 
 
@@ -186,20 +189,16 @@ def _with_features(
     holdings: Holdings, test: Examples | None, prepare: Prepare | None, files: NetworkFiles
 ) -> tuple[Holdings, Examples | None, dict[str, Features]]:
     """Everybody's examples as the model takes them, and the features of those who take part, by their folder."""
-    owners = {_folder_of(agent): data for agent, data in enumerate(holdings.agents)}
+    owners = {of_agent(agent): data for agent, data in enumerate(holdings.agents)}
     owners |= {} if test is None else {TEST: test}
     features = {owner: files.prepared(owner, prepare, data.x) for owner, data in owners.items()}
     ready = {owner: Examples(features[owner].rows, data.y) for owner, data in owners.items()}
-    agents = [ready[_folder_of(agent)] for agent in range(len(holdings.agents))]
-    stay = {_folder_of(agent) for agent in holdings.present}
+    agents = [ready[of_agent(agent)] for agent in range(len(holdings.agents))]
+    stay = {of_agent(agent) for agent in holdings.present}
     if not holdings.erased:  # the test set may have been drawn from everybody's examples
         stay.add(TEST)
     some = {owner: one for owner, one in features.items() if owner in stay}
     return replace(holdings, agents=agents), ready.get(TEST), some
-
-
-def _folder_of(agent: int) -> str:
-    return f"agents/agent-{agent}"
 
 
 def crew_of(config: Config, lineage: Lineage, problem: Problem, given: Given | None) -> Crew:

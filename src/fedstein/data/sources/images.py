@@ -24,6 +24,7 @@ from fedstein.data.examples import Dataset, Examples
 from fedstein.data.pixels import eight_bits
 from fedstein.data.rows import MEMORY, LazyRows, Rows, loaded
 from fedstein.data.sources.base import Held, Source
+from fedstein.data.sources.contents import EVERYBODYS, of_agent
 from fedstein.data.sources.table import agent_id, drawn, numbered, share_of, some_of
 from fedstein.errors import UserError
 from fedstein.extras import needs_extra
@@ -86,18 +87,25 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
 
     if remote:
         judged = examples(test)
-        return Held([judged.none()] * data.agents, judged, len(labels), labels, settings=known, notes=tuple(notes))
+        return Held(
+            [judged.none()] * data.agents, judged, len(labels), labels, settings=known, notes=tuple(notes),
+            contents={EVERYBODYS: _named(test, root)},
+        )  # fmt: skip
     if not test:
         notes.append(f"{share_of(data):.0%} of the images were drawn for testing")
     if "agents" not in apart:
         rows = np.arange(len(train))
         kept, out = (rows, None) if test else drawn(rows, share_of(data), 0)
         judged = examples(test or _some(train, out))
-        return Dataset("images", examples(_some(train, kept)), judged, len(labels), labels, known, tuple(notes))
+        return Dataset(
+            "images", examples(_some(train, kept)), judged, len(labels), labels, known, tuple(notes),
+            {EVERYBODYS: _named([*train, *test], root)},
+        )  # fmt: skip
     names, owners = numbered([one.owner for one in train], data.agent_ids, str(root), "agents")
-    held, tests = [], []
+    held, tests, contents = [], [], {EVERYBODYS: _named(test, root)}
     for agent in range(len(names)):
         rows = (owners == agent).nonzero()[0]
+        contents[of_agent(agent)] = _named(_some(train, rows), root)
         if not test:
             rows, out = drawn(rows, share_of(data), agent)
             tests.append(out)
@@ -105,7 +113,12 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     judged = examples(test or _some(train, np.concatenate(tests)))
     known |= {"agents": len(names), "agent_ids": data.agent_ids or tuple(map(agent_id, names))}
     notes.append(f"agents: {some_of([f'{k} {name}' for k, name in enumerate(names)])}")
-    return Held(held, judged, len(labels), labels, tuple(names), known, tuple(notes))
+    return Held(held, judged, len(labels), labels, tuple(names), known, tuple(notes), contents=contents)
+
+
+def _named(images: Sequence[_Image], root: Path) -> dict[str, Path]:
+    """The files by their names below the folder: a file in another class's folder is another one."""
+    return {one.path.relative_to(root).as_posix(): one.path for one in images}
 
 
 def images_in(paths: Sequence[Path]) -> list[Path]:

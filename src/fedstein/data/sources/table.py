@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fedstein.data.examples import Dataset, Examples, read_examples
 from fedstein.data.sources.base import Held, Source
+from fedstein.data.sources.contents import EVERYBODYS, of_agent, of_rows
 from fedstein.data.sources.files import classes_in
 from fedstein.data.tables import Table, read_table
 from fedstein.errors import UserError, nearest
@@ -134,8 +135,9 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
         schema = _schema(data, [test], test)
         examples = schema.examples(test)
         return Held(
-            [examples.none()] * data.agents, examples, schema.classes, schema.labels, settings=_settings(schema)
-        )
+            [examples.none()] * data.agents, examples, schema.classes, schema.labels, settings=_settings(schema),
+            contents={EVERYBODYS: _files(data)},
+        )  # fmt: skip
     if data.path is None:
         raise UserError("The 'data.path' must name your .csv or .parquet file when data.name is 'table'. Got nothing.")
     return from_tables(data, read_table(Path(data.path)), test)
@@ -156,22 +158,40 @@ def from_tables(data: DataConfig, table: Table, test: Table | None) -> Dataset |
         train, out = (rows, None) if test is not None else drawn(rows, share_of(data), 0)
         judged = schema.examples(table.take(out) if out is not None else _there(test))
         return Dataset(
-            "table", schema.examples(table.take(train)), judged, schema.classes, schema.labels, known, tuple(notes)
-        )
+            "table", schema.examples(table.take(train)), judged, schema.classes, schema.labels, known, tuple(notes),
+            {EVERYBODYS: _files(data)},
+        )  # fmt: skip
     names, owners = numbered(table[data.agent_column].texts(), data.agent_ids, table.where, data.agent_column)
+    everyone = schema.examples(table)
     held, tests = [], []
+    contents: dict[str, Mapping[str, Path | str]] = {} if test is None else {EVERYBODYS: _files(data, shared=False)}
     for agent in range(len(names)):
         rows = (owners == agent).nonzero()[0]
+        if len(rows):
+            whose = f"agent {agent}'s rows of {Path(table.where).name}"
+            contents[of_agent(agent)] = {whose: of_rows(everyone.take(torch.from_numpy(rows)))}
         if test is None:
             rows, out = drawn(rows, share_of(data), agent)
             tests.append(out)
         held.append(rows)
     judged = schema.examples(table.take(np.concatenate(tests)) if test is None else test)
-    everyone = schema.examples(table)
     known |= {"agents": len(names), "agent_ids": data.agent_ids or tuple(map(agent_id, names))}
     notes.append(f"agents by '{data.agent_column}': {some_of([f'{k} {name}' for k, name in enumerate(names)])}")
     agents = [everyone.take(torch.from_numpy(rows)) for rows in held]
-    return Held(agents, judged, schema.classes, schema.labels, tuple(names), known, tuple(notes))
+    return Held(
+        agents, judged, schema.classes, schema.labels, tuple(names), known, tuple(notes), contents=contents
+    )  # fmt: skip
+
+
+def _files(data: DataConfig, shared: bool = True) -> dict[str, Path]:
+    """The files of a table that are no single agent's; there are none where it is a frame.
+
+    Args:
+        data: the section.
+        shared: the rows of the agents are divided among them, so that their file is everybody's.
+    """
+    named = (data.path if shared else None, data.test if isinstance(data.test, str) else None)
+    return {Path(path).name: Path(path) for path in named if path is not None}
 
 
 def schema_of(data: DataConfig) -> Schema | None:
