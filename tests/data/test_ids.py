@@ -19,7 +19,9 @@ from fedstein.runs.problem import build_problem
 pandas = pytest.importorskip("pandas")
 LARGE = 2**24 + 1  # float32 has not this one
 NETS = Path(__file__).parents[1] / "nets.py"
-SMALL = ("method.particles=2", "method.local_steps=1", "rounds=2", "threads=1", "model.module=nets:Hashed")
+SMALL = (
+    "method.particles=2", "method.local_steps=1", "rounds=1", "threads=1", "model.way=loop", "model.module=nets:Hashed"
+)  # fmt: skip
 
 
 def some(count, seed):
@@ -147,7 +149,7 @@ def test_ids_stay_exact_between_machines(folder):
 def test_ids_in_python_and_in_a_frame(folder):
     import nets
 
-    (x, y), few = some(12, 0), {"method": fs.DSVGD(particles=2, local_steps=1), "rounds": 1, "progress": False}
+    (x, y), few = some(12, 0), {"method": fs.DSVGD(particles=2, local_steps=1), "rounds": 1, "way": "loop", "progress": False}
     run = fs.train(nets.Hashed(), [(x, y)], test=(x, y), out="a", **few)
     data = load_run(folder / "a", given=run._given).problem.holdings.agents[0]
     assert data.x.tolist() == x.tolist()
