@@ -149,7 +149,8 @@ def test_ids_stay_exact_between_machines(folder):
 def test_ids_in_python_and_in_a_frame(folder):
     import nets
 
-    (x, y), few = some(12, 0), {"method": fs.DSVGD(particles=2, local_steps=1), "rounds": 1, "way": "loop", "progress": False}
+    x, y = some(12, 0)
+    few = {"method": fs.DSVGD(particles=2, local_steps=1), "rounds": 1, "way": "loop", "progress": False}
     run = fs.train(nets.Hashed(), [(x, y)], test=(x, y), out="a", **few)
     data = load_run(folder / "a", given=run._given).problem.holdings.agents[0]
     assert data.x.tolist() == x.tolist()
