@@ -179,7 +179,7 @@ def test_nothing_is_published_before_the_repair(run, tmp_path, capsys, monkeypat
         (["--agents", "10"], "in 0..9. Got 10"),
         (["--agents", "-1"], "in 0..9. Got -1"),
         (["--agents", "2,2"], "twice"),
-        (["--agents", "two"], "numbers with commas"),
+        (["--agents", "two"], "have no names. Got 'two'"),
         (["--agents", ""], "at least one agent. Got none"),
         (["--agents", "0,1,2,3,4,5,6,7,8,9"], "leave at least one"),
         (["--agents", "2", "--method", "forget-svgd", "--by", "server"], "needs take-back"),

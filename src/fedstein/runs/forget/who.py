@@ -78,8 +78,7 @@ def _nobody(text: str, names: Sequence[str]) -> UserError:
     known = [name for name in names if name]
     if not known:
         return UserError(
-            f"The '--agents' must be numbers with commas between them: the agents of this run have no names. "
-            f"Got {text!r}."
+            f"The 'agents' must be numbers ([2, 3], or --agents 2,3): those of this run have no names. Got {text!r}."
         )
     return UserError(
         f"The '--agents' must be names or numbers of agents. Nobody is called {text!r}.{like(text, known)} "
