@@ -81,3 +81,17 @@ class Words(nn.Module):
 def make_other():
     """What no node lets a server use."""
     return make_cnn(width=2)
+
+
+class Hashed(nn.Module):
+    """Looks two ids up, however large they are: as int64 alone, in whatever they come, or beside a number."""
+
+    def __init__(self, how="ids"):
+        super().__init__()
+        self.how = how
+        self.embed, self.head = nn.Embedding(97, 4), nn.Linear(9 if how == "mixed" else 8, 2)
+
+    def forward(self, x):
+        ids = x[:, :2] if self.how == "ids" else x[:, :2].long()
+        looked_up = self.embed(ids % 97).flatten(1)
+        return self.head(torch.cat([looked_up, x[:, 2:] * torch.ones(1)], 1) if self.how == "mixed" else looked_up)

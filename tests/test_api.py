@@ -28,6 +28,13 @@ def module():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
 
 
+class Laplace:
+    """A prior that no config can say."""
+
+    def score(self, particles):
+        return -particles.sign()
+
+
 @pytest.fixture(scope="module")
 def digits():
     data = load_digits()
@@ -91,7 +98,9 @@ def test_a_run_of_given_things_needs_them_again_elsewhere(trained, digits, tmp_p
     again = fs.open(tmp_path / "a", module=module(), agents=agents, test=test)
     assert torch.equal(again.particles, trained.particles)
     wide = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 10))
-    with pytest.raises(fs.UserError, match="'module' is not the one"):
+    with pytest.raises(
+        fs.UserError, match=r"'module' is not the one .*: '1\.weight' was 8x64 float32 learnt and is 9x"
+    ):
         fs.open(tmp_path / "a", module=wide, agents=agents, test=test)
     with pytest.raises(fs.UserError, match=r"agents\[1\] are not the examples"):
         fs.open(tmp_path / "a", module=module(), agents=[agents[0], agents[0], *agents[2:]], test=test)
@@ -102,7 +111,15 @@ def test_a_run_of_given_things_needs_them_again_elsewhere(trained, digits, tmp_p
 def test_what_is_given_again_must_be_the_same(trained, digits, tmp_path):
     agents, test = digits
     tanh = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10))
-    with pytest.raises(fs.UserError, match="'module' is not the one"):
+    with pytest.raises(fs.UserError, match=r"'module' is not the one .*: '2' was ReLU and is Tanh\."):
+        fs.open(tmp_path / "a", module=tanh, agents=agents, test=test)
+    deeper = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 10))
+    with pytest.raises(fs.UserError, match=r"'5\.weight' is new \(10x8 float32 learnt\).*'3\.weight' was 10x8"):
+        fs.open(tmp_path / "a", module=deeper, agents=agents, test=test)
+    with pytest.raises(fs.UserError, match=r"'module' is not the one .*: the prior was None and is .*Laplace"):
+        fs.open(tmp_path / "a", module=module(), agents=agents, test=test, prior=Laplace())
+    (tmp_path / "a" / "model.json").write_text('{"parameters": {"1.weight": 3}}')  # damaged: nothing to tell by
+    with pytest.raises(fs.UserError, match=r"'module' is not the one .*: the names, shapes or types of its parameters"):
         fs.open(tmp_path / "a", module=tanh, agents=agents, test=test)
     swapped = [(agents[0][0], agents[0][1].flip(0)), *agents[1:]]  # other labels for the same inputs
     with pytest.raises(fs.UserError, match=r"agents\[0\] are not the examples"):
@@ -465,7 +482,7 @@ def test_values_that_a_run_hangs_on_must_be_the_same_again(digits, tmp_path):
     other[1].requires_grad_(False)
     with pytest.raises(fs.UserError, match="the values of what is frozen"):
         fs.open(tmp_path / "a", module=other, agents=agents)
-    with pytest.raises(fs.UserError, match="all values"):
+    with pytest.raises(fs.UserError, match="parameters and layers are alike, and its values are others"):
         fs.open(tmp_path / "b", module=module(), agents=agents)
     other.load_state_dict(frozen.state_dict())
     assert fs.open(tmp_path / "a", module=other, agents=agents).rounds == 1

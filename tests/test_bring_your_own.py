@@ -243,6 +243,7 @@ def test_token_ids_reach_a_module_by_name_as_whole_numbers(nets):
     run = train(*settings, "model.module=nets:Words", rounds=3)
     again = fs.open("a").resume(rounds=5, progress=False)
     assert again.predict(ids).probabilities.shape == (60, 3)
+    assert torch.export.load(again.export("out").program).module()(torch.tensor(ids))["probabilities"].shape == (60, 3)
     frozen = ("model.particles=['head.*']", "method.factor=linear", "recording.escrow=true")
     assert train(*settings, "model.module=nets:Words", *frozen, out="b", rounds=3).particles.shape == (2, 18)
     given = [(ids, np.digitize(ids[:, 0], [10, 20]))] * 2

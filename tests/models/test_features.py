@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch.utils.data import Dataset
 
 import fedstein as fs
 from fedstein.data import LazyRows, as_examples
-from fedstein.models import split_head
+from fedstein.models import head, split_head
 from fedstein.store import features as store
 from fedstein.store.features import keep_features, prepared
 
@@ -67,6 +68,17 @@ def test_features_are_computed_once_in_a_process(before, counted):
     assert torch.equal(first.rows, before(x))
 
 
+def test_the_frozen_network_is_hashed_once_for_all_agents(before, monkeypatch):
+    hashed = []
+    ours = head._code
+    monkeypatch.setattr(head, "_code", lambda module: hashed.append(module) or ours(module))
+    keys = {prepared(before, torch.randn(3, 4)).key for _ in range(5)}
+    assert (len(hashed), len(keys)) == (1, 5)
+    elsewhere = pickle.loads(pickle.dumps(before))  # another process, whose code may be another
+    assert elsewhere.identity == before.identity
+    assert len(hashed) == 2
+
+
 def test_kept_features_are_used_again_only_if_they_are_of_this_network_and_these_inputs(before, counted, tmp_path):
     x = torch.randn(600, 4)
     kept = prepared(before, x)
@@ -94,7 +106,7 @@ def test_another_seed_of_the_head_is_no_other_frozen_network(before):
     other = Net()
     with torch.no_grad():
         other.head.weight.add_(1.0)
-    assert split_head(other, torch.randn(2, 4))[1].identity() == before.identity()
+    assert split_head(other, torch.randn(2, 4))[1].identity == before.identity
 
 
 class Noisy(Dataset):

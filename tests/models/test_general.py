@@ -333,12 +333,23 @@ def test_inputs_are_not_cast(way, generator):
 def test_who_takes_tokens(generator):
     tokens, _ = batch(TOKENS, 3, generator)
     model = TorchModule(transformer())
-    assert model.takes_tokens(tokens)
-    assert model.takes_tokens(tokens.float())  # as they were before anybody knew
-    assert not model.takes_tokens(tokens + 0.5)
-    assert not TorchModule(nn.Linear(6, 5)).takes_tokens(tokens)
+    assert model.takes(tokens) == model.takes(tokens.float()) == "ids"  # as numbers, as they were before anybody knew
+    assert TorchModule(nn.Linear(6, 5)).takes(tokens) == "numbers"
     both = Function(lambda m, x: m.head(x.float()), head=nn.Linear(6, 5))
-    assert not TorchModule(both).takes_tokens(tokens)
+    assert TorchModule(both).takes(tokens) == "numbers"
+    looks = {"embed": nn.Embedding(11, 3), "head": nn.Linear(18, 5)}
+    cast = Function(lambda m, x: m.head(m.embed(x.long()).flatten(1)), **looks)
+    assert TorchModule(cast).takes(tokens) == "either"
+    hashed = Function(lambda m, x: m.head(m.embed(x.long() % 11).flatten(1)), **looks)
+    assert TorchModule(hashed).takes(tokens + 2**30) == "either"  # float32 has not every one of these
+    beside = Function(
+        lambda m, x: m.head(torch.cat([m.embed(x[:, 1:].long()).flatten(1), x[:, :3] @ m.mix], 1)), **looks
+    )
+    beside.mix = nn.Parameter(torch.zeros(3, 3))
+    assert TorchModule(beside).takes(tokens) == "mixed"
+    # Positions are looked up as well, and say nothing of the inputs.
+    places = Function(lambda m, x: m.head((m.embed(torch.arange(6)) + x[..., None]).flatten(1)), **looks)
+    assert TorchModule(places).takes(tokens) == "numbers"
 
 
 class Pair(NamedTuple):

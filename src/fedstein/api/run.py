@@ -14,7 +14,6 @@ from fedstein.api.giving import remember_given
 from fedstein.api.showing import in_a_line, in_a_table
 from fedstein.api.working import how_of, onlooker_of, train_in_memory
 from fedstein.coding import Upload
-from fedstein.data.sources.table import schema_of
 from fedstein.deploy.flower.erasure import agents_by_name, federation_of, forget_in_federation, result_of
 from fedstein.errors import UserError
 from fedstein.metrics import ood_auroc
@@ -26,6 +25,7 @@ from fedstein.runs.evaluation import load_run, predict_raw, under_shifts
 from fedstein.runs.folder import load_checkpoint, load_particles, load_state
 from fedstein.runs.forget.complete import complete, is_done
 from fedstein.runs.forget.request import ask
+from fedstein.runs.forget.who import agents_meant
 from fedstein.runs.given import Given
 from fedstein.runs.judge import predict
 from fedstein.runs.onlooker import Onlooker
@@ -138,11 +138,13 @@ class Run:
         """The mixture over all members, with aleatoric and epistemic uncertainty: of the likelihood's kind.
 
         Args:
-            x: inputs (n, ...), scaled like the training data; or a frame of pandas, for a run of a table.
+            x: inputs (n, ...), scaled like the training data, or the path of an .npy of them; a frame of pandas or the
+                path of a table, for a run of a table; a folder of images, an image or a list of them, for a run of
+                images.
             name: what they are called in messages.
         """
         problem, members = self._load()
-        return predict_raw(problem, members, x, name, schema_of(self.config.data))
+        return predict_raw(problem, members, x, self.config.data, name)
 
     def evaluate(
         self, split: str | None = None, *, shifts: bool = False, ood: Any = None, ood_name: str = "ood"
@@ -152,7 +154,8 @@ class Run:
         Args:
             split: "test" or "validation"; that of the run's settings if left out.
             shifts: grey images also under noise, rotation and occlusion, and inputs from elsewhere (key `shifts`).
-            ood: inputs from elsewhere (n, ...): adds the AUROC with which uncertainty tells them apart.
+            ood: inputs from elsewhere, of any kind that `predict` takes: adds the AUROC with which uncertainty tells
+                them apart.
             ood_name: what they are called in messages.
 
         Returns:
@@ -165,7 +168,7 @@ class Run:
         if ood is not None:
             if problem.judge.test is None or problem.inputs is None:
                 raise UserError("The 'ood' needs inputs; this is a problem with a known posterior.")
-            outside = predict_raw(problem, members, ood, ood_name)
+            outside = predict_raw(problem, members, ood, self.config.data, ood_name)
             inside = predict(problem.task.model, members, problem.judge.test.x)
             metrics["ood_auroc_epistemic"] = ood_auroc(inside.doubt, outside.doubt)
             if hasattr(inside, "entropy"):
@@ -242,7 +245,7 @@ class Run:
         The request is on disk before anything else is done. After any stop, the same call goes on.
 
         Args:
-            agents: who asked to be forgotten: their numbers, or their names in a Flower federation.
+            agents: who asked to be forgotten: their numbers, or their names where the data or a federation has any.
             method: "take-back", "forget-svgd" or "retrain".
             out: the run folder to make; RUN-without-2-3 if left out.
             by: take-back: the "server" from its escrow, or each "agent".
@@ -275,7 +278,7 @@ class Run:
                 raise refuse(name, "True or False", value)
         named = _agents(agents)
         identity = federation_of(path, app, superlink, keep_parent)
-        who = _numbers(named) if identity is None else agents_by_name(named, identity)
+        who = agents_meant(path, named, self._given) if identity is None else agents_by_name(named, identity)
         target = _beside(path, who) if target is None else target
         options: dict[str, Any] = {
             "by": by, "rounds": rounds, "repair": repair, "handover": handover, "guarded": guarded,
@@ -401,18 +404,11 @@ def remember(run: Run) -> Run:
 
 def _agents(agents: Any) -> list[int | str]:
     """Who is named, by numbers or by names; which of them there are is not known here."""
-    wanted = "a list of their numbers, for instance [2, 3], or of their names in a Flower federation"
+    wanted = "a list of their numbers, for instance [2, 3], or of their names where they have any"
     named: list[int | str] = as_list("agents", agents, wanted)
     if not all(type(agent) in (int, str) for agent in named):
         raise refuse("agents", wanted, agents)
     return named
-
-
-def _numbers(agents: Sequence[int | str]) -> list[int]:
-    numbers = [agent for agent in agents if isinstance(agent, int)]
-    if len(numbers) < len(agents):
-        raise refuse("agents", "a list of their numbers, for instance [2, 3]: this run has no names", agents)
-    return sorted(numbers)
 
 
 def _beside(path: Path, agents: Sequence[int]) -> Path:

@@ -22,7 +22,10 @@ class Split(StrEnum):
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    ood: Annotated[Path | None, typer.Option(help="An .npy of inputs from elsewhere: adds their AUROC.")] = None,
+    ood: Annotated[
+        Path | None,
+        typer.Option(help="Inputs from elsewhere, as for 'predict': adds their AUROC."),
+    ] = None,
     split: Annotated[
         Split | None, typer.Option(help="Which examples; those of the run's evaluation.split if left out.")
     ] = None,
@@ -39,9 +42,8 @@ def evaluate(
 
     ready()
     opened = api.open(run, careful=False)
-    inputs = None if ood is None else _read_inputs(ood)
     asked = None if split is None else split.value
-    metrics = opened.evaluate(asked, shifts=shifts, ood=inputs, ood_name=f"The array in {ood}")
+    metrics = opened.evaluate(asked, shifts=shifts, ood=ood, ood_name=f"The array in {ood}")
     moved = metrics.pop("shifts", {})
     where = {"run": str(run), "rounds": opened.rounds, "split": asked or opened.config.evaluation.split}
     if json:
@@ -68,14 +70,19 @@ def _print_shifts(moved: dict[str, dict[str, float]]) -> None:
         say(f"AUROC of {score} between test images and {source}: {auroc:.3f} (0.5 is chance)")
 
 
+_SHOWN = 20  # classes that are told to people
+_MEANS = ("confidence", "std", "aleatoric", "epistemic")
 _ARRAYS = ("probabilities", "label", "confidence", "mean", "std", "aleatoric", "epistemic")
 
 
 def predict(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     input: Annotated[
-        Path,
-        typer.Option(help="An .npy of inputs, scaled like the training data; or a table with the run's columns."),
+        list[Path],
+        typer.Option(
+            help="An .npy of inputs, scaled like the training data; a table with the run's columns; or, for a run of "
+            "images, a folder of them or one (repeat for more)."
+        ),
     ],
     output: Annotated[Path, typer.Option(help="The .npz to write.")],
     json: JsonOption = False,
@@ -84,54 +91,35 @@ def predict(
     import numpy as np
 
     from fedstein import api
-    from fedstein.data.sources.table import schema_of
-    from fedstein.data.tables import TABLES, read_table
+    from fedstein.data import class_names
     from fedstein.errors import UserError
+    from fedstein.runs.inputs import files_of_images
 
     ready()
     opened = api.open(run, careful=False)
-    schema = schema_of(opened.config.data) if input.suffix.lower() in TABLES else None
-    given = _read_inputs(input) if schema is None else schema.inputs(read_table(input)).numpy()
-    prediction = opened.predict(given, f"The inputs in {input}")
-    arrays = {name: getattr(prediction, name) for name in _ARRAYS if hasattr(prediction, name)}
+    files = files_of_images(input)
+    prediction = opened.predict(files or input, f"The inputs in {input[0]}")
+    arrays = {name: getattr(prediction, name).numpy() for name in _ARRAYS if hasattr(prediction, name)}
     if hasattr(prediction, "interval"):
-        arrays["low_90"], arrays["high_90"] = prediction.interval(0.9)
+        arrays["low_90"], arrays["high_90"] = (end.numpy() for end in prediction.interval(0.9))
+    summary: dict[str, Any] = {"output": str(output), "inputs": len(prediction)}
+    summary |= {name: float(arrays[name].mean()) for name in _MEANS if name in arrays}
+    if "label" in arrays:
+        names = class_names(opened.config.data, arrays["probabilities"].shape[1])
+        counts = np.bincount(arrays["label"], minlength=len(names)).tolist()
+        summary["labels"] = {name: count for name, count in zip(names, counts, strict=True) if count}
+        arrays["class_names"] = np.array(names)
+    if files:
+        arrays["files"] = np.array([str(file) for file in files])
     try:
         with output.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{name: value.numpy() for name, value in arrays.items()})
+            np.savez(file, allow_pickle=False, **arrays)
     except OSError as error:
         raise UserError(f"Cannot write '--output' {output}: {error.strerror}.") from error
-    summary: dict[str, Any] = {
-        "output": str(output),
-        "inputs": len(prediction),
-        **{
-            name: float(arrays[name].mean())
-            for name in ("confidence", "std", "aleatoric", "epistemic")
-            if name in arrays
-        },
-    }
     if json:
         print_json(summary)
-    else:
-        told = next(name for name in ("confidence", "std", "epistemic") if name in summary)
-        say(f"{summary['inputs']} predictions in {output} ({', '.join(arrays)}); mean {told} {summary[told]:.3f}")
-
-
-def _read_inputs(path: Path) -> Any:
-    """The one array of numbers in an .npy."""
-    import numpy as np
-
-    from fedstein.errors import UserError
-
-    try:
-        array = np.load(path, allow_pickle=False)
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise TypeError("not one array of real numbers")
-    except Exception as error:  # a hostile file can make numpy raise nearly anything
-        if "pickle" in str(error):  # numpy would have it unpickled, which runs whatever the file says
-            raise UserError(
-                f"Cannot read {path} as an .npy of numbers: it is none, or has objects in it, which are never loaded. "
-                "Save numbers: np.save(file, np.array(x, dtype=np.float32))."
-            ) from error
-        raise UserError(f"Cannot read {path} as an .npy of numbers: {error}.") from error
-    return array
+        return
+    told = next(name for name in ("confidence", "std", "epistemic") if name in summary)
+    say(f"{summary['inputs']} predictions in {output} ({', '.join(arrays)}); mean {told} {summary[told]:.3f}")
+    if most := sorted(summary.get("labels", {}).items(), key=lambda one: -one[1])[:_SHOWN]:
+        say("Labels:     " + ", ".join(f"{count} {name}" for name, count in most))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import csv
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ from fedstein.cli.output import (
 if TYPE_CHECKING:
     from fedstein.api import Run
 
-__all__ = ["agent_list", "forget"]
+__all__ = ["forget"]
 
 
 class How(StrEnum):
@@ -45,7 +45,7 @@ class Who(StrEnum):
 
 def forget(
     run: Annotated[Path, typer.Argument(help="The run folder that is to forget.")],
-    agents: Annotated[str, typer.Option(help="Who asked to be forgotten: 2,3, or names in a Flower federation.")],
+    agents: Annotated[str, typer.Option(help="Who asked to be forgotten: 2,3, or names: north,south.")],
     method: Annotated[How, typer.Option(help="How.")] = How.take_back,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; RUN-without-2-3 if left out.")] = None,
     by: Annotated[
@@ -107,8 +107,7 @@ def forget(
         "watchers": [] if flower else [StopAfterRound(warn)],
         "onlooker": on_terminal(json),
     }
-    who = agents.split(",") if flower else agent_list(agents)
-    after = api.open(run, careful=False).forget(who, method.value, out, **options)
+    after = api.open(run, careful=False).forget(_listed(agents), method.value, out, **options)
     if flower is not None:
         _tell_of_federation(after, json)
     elif after.trained_now:
@@ -149,10 +148,6 @@ def _tell_of_federation(after: Run, json: bool) -> None:
     )
 
 
-def agent_list(text: str) -> list[int]:
-    """The agents in a list like 2,3."""
-    from fedstein.errors import UserError
-
-    if not re.fullmatch(r"\s*-?[0-9]{1,9}\s*(,\s*-?[0-9]{1,9}\s*)*", text):
-        raise UserError(f"The '--agents' must be numbers with commas between them. Got {text!r} instead.")
-    return sorted(int(part) for part in text.split(","))
+def _listed(text: str) -> list[str]:
+    """The agents in a list like 2,3 or north,south; a name with a comma in it is in double quotes."""
+    return next(csv.reader([text], skipinitialspace=True), [""])

@@ -1,8 +1,8 @@
 """Data: sources, partitioners, who holds what, and the examples that an agent holds."""
 
-from fedstein.data.examples import Dataset, Examples, as_examples, as_inputs
+from fedstein.data.examples import Dataset, Examples, Takes, as_examples, as_inputs, as_taken
 from fedstein.data.frames import columns, from_frame
-from fedstein.data.holdings import Holdings, fit_targets, split_into_files, who_has_what
+from fedstein.data.holdings import Holdings, fit_inputs, fit_targets, split_into_files, who_has_what
 from fedstein.data.partition import PARTITIONERS, Partitioner, class_pairs, dirichlet, from_indices, iid
 from fedstein.data.rows import LazyRows, Rows, chunks, joined, loaded, spooled
 from fedstein.data.settings import DataConfig
@@ -26,8 +26,10 @@ __all__ = [
     "Partitioner",
     "Rows",
     "Source",
+    "Takes",
     "as_examples",
     "as_inputs",
+    "as_taken",
     "chunks",
     "class_names",
     "class_pairs",
@@ -36,6 +38,7 @@ __all__ = [
     "enlarge",
     "find_cifar10",
     "find_fashion_mnist",
+    "fit_inputs",
     "fit_targets",
     "from_frame",
     "from_indices",

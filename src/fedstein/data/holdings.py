@@ -10,17 +10,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedstein.data.examples import Dataset, Examples
+from fedstein.data.examples import Dataset, Examples, Takes, as_taken, of_one_kind
 from fedstein.data.partition import PARTITIONERS
 from fedstein.data.rows import joined
 from fedstein.data.settings import DataConfig
 from fedstein.data.sources import SOURCES, Held
+from fedstein.data.sources.contents import EVERYBODYS, Contents
 from fedstein.data.sources.files import save_examples
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.streams import stream
 
-__all__ = ["Holdings", "divide", "fit_targets", "split_into_files", "who_has_what"]
+__all__ = ["Holdings", "divide", "fit_inputs", "fit_targets", "split_into_files", "who_has_what"]
 
 CLASS_PARTITIONS = ("class-pairs", "dirichlet")
 
@@ -128,6 +129,7 @@ def divide(dataset: Dataset, data: DataConfig, seed: int, split: str = "test", r
     generator = stream(seed if data.seed is None else data.seed, "partition")
     parts = PARTITIONERS[data.partition](train.y, data, generator)
     test = dataset.test if split == "test" or validation is None else validation
+    train, test = of_one_kind({"the training examples": train, "the test examples": test}).values()
     return Held(
         [test.none() if remote else train.take(part) for part in parts],
         test,
@@ -135,11 +137,20 @@ def divide(dataset: Dataset, data: DataConfig, seed: int, split: str = "test", r
         dataset.class_names,
         settings=dataset.settings,
         notes=dataset.notes,
+        contents=_with_indices(dataset.contents, data),
     )
+
+
+def _with_indices(contents: Contents, data: DataConfig) -> Contents:
+    if data.indices is None:
+        return contents
+    return {**contents, EVERYBODYS: {**contents.get(EVERYBODYS, {}), "data.indices": Path(data.indices)}}
 
 
 def _as_it_is(held: Held, data: DataConfig, split: str, remote: bool) -> Held:
     """Examples that are with their agents already."""
+    *agents, test = of_one_kind(_named(held)).values()
+    held = replace(held, agents=agents, test=test)
     if remote and len(held.agents) != data.agents:
         raise UserError(f"The 'data.agents' must be {len(held.agents)}, as many as the data has. Got {data.agents}.")
     if data.validation:
@@ -147,6 +158,22 @@ def _as_it_is(held: Held, data: DataConfig, split: str, remote: bool) -> Held:
     if data.examples is not None and not remote:
         held = _some_of_each(held, data.examples)
     return replace(held, agents=[held.test.none()] * data.agents, groups=()) if remote else held
+
+
+def fit_inputs(held: Held, takes: Takes) -> Held:
+    """Everybody's inputs as a network takes them.
+
+    Args:
+        held: as the data source gives it.
+        takes: what the network takes.
+    """
+    *agents, test = (as_taken(data, name, takes) for name, data in _named(held).items())
+    return replace(held, agents=agents, test=test)
+
+
+def _named(held: Held) -> dict[str, Examples]:
+    """Everybody's examples, by what they are called in messages; the test examples come last."""
+    return {f"agent {number}": data for number, data in enumerate(held.agents)} | {"the test examples": held.test}
 
 
 def _refuse_dividing(data: DataConfig, split: str) -> None:
@@ -227,8 +254,8 @@ def fit_targets(held: Held, likelihood: Likelihood) -> tuple[Held, int]:
     else:
         targets = held.test.y.shape[1] if held.test.y.dim() > 1 else 1
     outputs = likelihood.outputs(targets)
-    agents = [_fit(data, f"agent {number}", likelihood, outputs) for number, data in enumerate(held.agents)]
-    return replace(held, agents=agents, test=_fit(held.test, "the test examples", likelihood, outputs)), outputs
+    *agents, test = (_fit(data, name, likelihood, outputs) for name, data in _named(held).items())
+    return replace(held, agents=agents, test=test), outputs
 
 
 def _fit(data: Examples, what: str, likelihood: Likelihood, outputs: int) -> Examples:

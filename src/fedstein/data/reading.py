@@ -225,6 +225,10 @@ def as_tensor(value: Any, what: str) -> Tensor:
         tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).detach().cpu()
         if tensor.is_complex():
             raise TypeError("complex numbers")
+        if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch can do little with them
+            if tensor.dtype == torch.uint64 and bool((tensor.view(torch.int64) < 0).any()):
+                raise TypeError("whole numbers beyond int64")
+            return tensor.to(torch.int64)
         return tensor
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{what} must be numbers in an array or a tensor: {error}.") from error

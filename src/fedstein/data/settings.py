@@ -102,7 +102,9 @@ class DataConfig(Checked):
         (), description="what people call the classes; texts of the target in their order if left out, and written down"
     )
     agent_ids: tuple[Annotated[str, Field(pattern="^[0-9a-f]{16}$")], ...] = Field(
-        (), description="digests of the agents' names by number; the run writes them down, so that nobody is renumbered"
+        (),
+        description="digests of the agents' names by number; the run writes them down, so that nobody is renumbered, "
+        "and that they can be asked for by name",
     )
 
     @model_validator(mode="before")

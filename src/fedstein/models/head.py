@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import sys
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,22 @@ class Before:
         self.whole.to(device)
         return replace(self, device=device)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the digest: where it arrives, the code may be another one."""
+        return {name: value for name, value in self.__dict__.items() if name != "identity"}
+
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) == 0:
             return torch.empty(0, *self.shape, dtype=self.dtype)
         with torch.no_grad():
             return torch.cat([self._chunk(chunk.to(self.device)).cpu() for chunk in torch.split(x, _CHUNK)])
 
+    @cached_property
     def identity(self) -> str:
-        """A digest of what it computes: its layers and the values that are frozen; not the trained ones."""
+        """A digest of what it computes: its layers and the values that are frozen; not the trained ones.
+
+        It is taken once, however many agents' inputs go through: nothing of it changes.
+        """
         kinds = [(name, type(part).__qualname__, _settings(part)) for name, part in self.whole.named_modules()]
         content = hashlib.sha256(repr((self.path, kinds, self.device.type, sorted(_code(self.whole)))).encode())
         trained = {name for name, value in self.whole.named_parameters(remove_duplicate=False) if value.requires_grad}

@@ -15,7 +15,7 @@ from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood, OwnLoss
 from fedstein.models.dense import Activation, DenseStack, Precision, takes_bf16
 from fedstein.models.held import Held, Loss, device_of
-from fedstein.models.refusals import check_module, notes_on, takes_tokens
+from fedstein.models.refusals import Takes, check_module, notes_on, takes
 from fedstein.models.ways import Loop, Vmap, Way, Ways, faster
 
 __all__ = ["TorchModule", "cross_entropy", "particle_model"]
@@ -139,9 +139,9 @@ class TorchModule:
                     f"The 'module' cannot be gone through by torch.func: {error}. Give way='loop', or 'auto'."
                 ) from error
 
-    def takes_tokens(self, x: Tensor) -> bool:
-        """Whether `x`, whole numbers, must reach the module as int64: it runs on them so, and fails on float32."""
-        return takes_tokens(self._held.module, self._here(x))
+    def takes(self, x: Tensor) -> Takes:
+        """What the module takes, tried on some whole numbers."""
+        return takes(self._held.module, self._here(x))
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Weights N(0, 1/(fan_in + 1)), biases 0; other vectors (scales of norms) as in the module; on the CPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,11 @@ from fedstein.errors import UserError
 from fedstein.models.held import Held
 from fedstein.models.norms import frozen_batch_norms
 
-__all__ = ["check_module", "notes_on", "takes_tokens"]
+__all__ = ["Takes", "check_module", "notes_on", "takes"]
+
+
+Takes = Literal["numbers", "ids", "either", "mixed"]
+"""What a module takes: float32, int64 alone, either of them, or float32 by some of which it looks something up."""
 
 
 def notes_on(module: nn.Module, unused: Sequence[str] = ()) -> tuple[str, ...]:
@@ -120,14 +125,46 @@ def _check_gradient(held: Held, loss: Tensor) -> list[str]:
     return [name for name in held.parameters if name not in gradients]
 
 
-def takes_tokens(module: nn.Module, x: Tensor) -> bool:
-    """Whether the module takes `x`, whole numbers, as int64 alone: it runs on them so, and fails on float32.
+def takes(module: nn.Module, x: Tensor) -> Takes:
+    """What the module takes. It is tried. Where both will do and nothing is looked up, numbers are meant.
 
     Args:
         module: in evaluation mode.
-        x: some inputs.
+        x: some inputs, which are whole numbers.
     """
-    return bool((x == x.long()).all()) and not _runs(module, x.float()) and _runs(module, x.long())
+    numbers, whole = _runs(module, x.float()), _runs(module, x.long())
+    if whole and not numbers:
+        return "ids"
+    if not numbers or not _looks_up(module, x.float()):
+        return "numbers"
+    return "either" if whole else "mixed"
+
+
+def _looks_up(module: nn.Module, x: Tensor) -> bool:
+    """Whether what is looked up in an embedding hangs on the inputs, as a position does not."""
+    embeddings, indices = _embeddings(module), []
+
+    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        indices.append([value.clone() for value in (*args, *kwargs.values()) if isinstance(value, Tensor)])
+
+    hooks = [part.register_forward_pre_hook(note, with_kwargs=True) for part in embeddings]
+    try:
+        _runs(module, x)
+        before, indices = indices, []
+        # One beside a large float may be the same float, and 0 is in every embedding.
+        runs = _runs(module, torch.zeros_like(x) if x.any() else x + 1)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    same = len(before) == len(indices) and all(
+        len(a) == len(b) and all(_same(*pair) for pair in zip(a, b, strict=True))
+        for a, b in zip(before, indices, strict=True)
+    )
+    return bool(embeddings) and not (runs and same)
+
+
+def _embeddings(module: nn.Module) -> list[nn.Module]:
+    return [part for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)]
 
 
 def _runs(module: nn.Module, x: Tensor) -> bool:
@@ -145,7 +182,7 @@ def _what_to_do(held: Held, x: Tensor) -> str:
             f"On {held.device}, what its forward makes must be made where the inputs are (device=x.device), and "
             "tensors of its own must be parameters or buffers. Try device='cpu' to tell this from other mistakes."
         )
-    if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in held.module.modules()):
+    if x.is_floating_point() and _embeddings(held.module):
         return "It has an embedding: if the inputs are token ids, give them as whole numbers (int64)."
     return "Call it on one of the inputs in evaluation mode, and look why."
 

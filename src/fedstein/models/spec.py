@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedstein.by_name import NAME
 from fedstein.checked import Checked
@@ -36,7 +36,7 @@ from fedstein.models.named import (
     refuse_other_values,
     unlike_listing,
 )
-from fedstein.models.refusals import takes_tokens
+from fedstein.models.refusals import Takes, takes
 from fedstein.models.task import Init, Task
 from fedstein.models.ways import Way
 
@@ -134,6 +134,7 @@ class Network:
         parameters: the listing of a network by name.
         size: all parameters, the frozen ones included.
         knows: SHA-256 of the particles whose export `model.weights` was: what it is made from has seen a federation.
+        takes: what raw inputs must be.
     """
 
     model: ParticleModel
@@ -143,7 +144,7 @@ class Network:
     parameters: Mapping[str, str] | None = None
     size: int = 0
     knows: str | None = None
-    ids: bool = False  # it takes token ids
+    takes: Takes = "numbers"
 
 
 def network(
@@ -186,11 +187,6 @@ def network(
         raise UserError(f"The frozen network must have {whole.dim:,} parameters. Got {came} instead.")
     last = DenseStack(sizes[-2:], model.activation, model.precision, likelihood, device)
     return Network(last, partial(_features, whole, features), frozen, size=whole.dim)
-
-
-def _as_ids(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Token ids come from files as numbers like all others, exact below 2^24; the module wants whole ones."""
-    return tuple(one.long() if isinstance(one, Tensor) else one for one in args)
 
 
 def _features(whole: DenseStack, features: Tensor, x: Tensor) -> Tensor:
@@ -242,9 +238,8 @@ def _by_name(
         kept |= {name: value.detach().clone() for name, value in module.named_parameters() if value.requires_grad}
     # The same on every machine, whatever data it has: which path is taken decides the last bits.
     example = torch.randn(2, *inputs, generator=torch.Generator().manual_seed(0))
-    if ids := takes_tokens(module, torch.zeros(2, *inputs)):
-        module.register_forward_pre_hook(_as_ids)
-        example = torch.zeros(2, *inputs)
+    if (kind := takes(module, torch.zeros(2, *inputs))) != "numbers":
+        example = torch.zeros(2, *inputs, dtype=torch.float32 if kind == "mixed" else torch.int64)
     split = split_head(module, example) if len(learnt) < len(list(module.parameters())) else None
     head, prepare = (module, None) if split is None else split
     seen = example if prepare is None else prepare(example)
@@ -252,4 +247,4 @@ def _by_name(
     if prepare is not None:
         prepare = prepare.on(device)
     size = sum(value.numel() for value in module.parameters())
-    return Network(particles, prepare, kept or None, start, now, size, knows, ids)
+    return Network(particles, prepare, kept or None, start, now, size, knows, kind)

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedstein.data import SHIFTS, as_inputs, enlarge, joined, load_digits, loaded, shifted
-from fedstein.data.sources.table import Schema
-from fedstein.data.tables import from_frame, is_frame
+from fedstein.data import SHIFTS, DataConfig, as_inputs, enlarge, joined, load_digits, loaded, shifted
 from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.likelihoods import score_predictions
@@ -20,6 +18,7 @@ from fedstein.metrics import Prediction, ece_floor, ood_auroc, scaled
 from fedstein.protocol.state import Metrics
 from fedstein.runs.folder import check_particles, is_remote, load_learnt, load_run_config
 from fedstein.runs.given import Given
+from fedstein.runs.inputs import read_inputs
 from fedstein.runs.judge import predict
 from fedstein.runs.network_files import load_network_files
 from fedstein.runs.problem import Problem, build_problem
@@ -70,15 +69,15 @@ def load_run(run: Path, split: str | None = None, given: Given | None = None) ->
     return Loaded(config, lineage, problem, state.particles, members_of(state, config.posterior, config.seed))
 
 
-def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x", schema: Schema | None = None) -> Any:
-    """Probabilities and uncertainty for raw inputs (n, ...), whatever array they are in.
+def predict_raw(problem: Problem, particles: Tensor, x: Any, data: DataConfig, what: str = "x") -> Any:
+    """Probabilities and uncertainty for raw inputs (n, ...), whatever array or file they are in.
 
     Args:
         problem: what was learnt.
         particles: (N_p, d).
-        x: the inputs.
+        x: the inputs, or whatever `read_inputs` takes.
+        data: the section of the run's config.
         what: their name in messages.
-        schema: what the columns of a frame mean.
     """
     if problem.inputs is None:
         raise UserError("Cannot predict: this is a problem with a known posterior, and has no inputs.")
@@ -88,13 +87,11 @@ def predict_raw(problem: Problem, particles: Tensor, x: Any, what: str = "x", sc
             "Cannot predict: this run has a loss of its own, which says nothing of probabilities. "
             "Train with a likelihood."
         )
-    if is_frame(x) and schema is not None:
-        x = schema.inputs(from_frame(x, what))
-    ids = any(data.x.dtype == torch.int64 for data in problem.holdings.agents)  # then x names something as well
-    inputs = as_inputs(x, what, problem.inputs.shape, tokens=ids)
-    if not ids:
+    x = read_inputs(x, data, what)
+    inputs = as_inputs(x, what, problem.inputs.shape, problem.inputs.takes)
+    if problem.inputs.takes == "numbers" and isinstance(inputs, Tensor):
         _warn_of_scale(problem, inputs, what)
-    return predict(problem.task.model, particles, problem.inputs.ready(inputs))
+    return predict(problem.task.model, particles, problem.inputs.ready_rows(inputs))
 
 
 def _warn_of_scale(problem: Problem, inputs: Tensor, what: str) -> None:

@@ -207,6 +207,7 @@ def is_half_made(path: Path) -> bool:
         "features.safetensors",
         *FEATURE_FILES,
         "model.json",
+        "data.json",
         "config.toml",
         "lineage.json",
         "agents",

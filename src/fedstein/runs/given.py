@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedstein.data import Examples, Held, Rows
-from fedstein.data.examples import as_taken, read_examples
+from fedstein.data import Examples, Held, Rows, Takes
+from fedstein.data.examples import as_taken, of_one_kind, read_examples
 from fedstein.data.rows import MEMORY
 from fedstein.devices import CPU
 from fedstein.errors import UserError
@@ -28,6 +28,14 @@ from fedstein.likelihoods import Categorical, Likelihood
 from fedstein.models import Before, Init, Loss, Precision, TorchModule, Way, cross_entropy, particle_model, split_head
 from fedstein.models.dense import DenseStack
 from fedstein.models.named import on_cpu
+from fedstein.runs.structure import (
+    Structure,
+    keep_structure,
+    kept_structure,
+    loss_in_words,
+    prior_in_words,
+    structure_of,
+)
 from fedstein.settings import Config
 from fedstein.store.files import write
 
@@ -50,6 +58,7 @@ class Given:
     names: tuple[str, ...] = ()  # what people call the agents
     class_names: tuple[str, ...] = ()  # and the classes
     before: Before | None = None  # what is frozen before the part that is learnt; `model` is of that part then
+    takes: Takes = "numbers"  # what the module does
 
     def __repr__(self) -> str:
         return f"Given({type(self.module).__name__}, {len(self.agents)} agents)"
@@ -75,6 +84,10 @@ class Given:
             return self.before.whole
         return self.model.module if isinstance(self.model, TorchModule) else self.module
 
+    def structure(self) -> Structure:
+        """What the fingerprint is of, but for the values, in words."""
+        return structure_of(self.module, self.loss, self.prior)
+
     def fingerprint(self, init: Init = "fan-in") -> str:
         """Of the structure of the module, of the values that the run hangs on, and the names of loss and prior.
 
@@ -85,12 +98,8 @@ class Given:
         shapes = [
             (name, tuple(value.shape), str(value.dtype), value.requires_grad) for name, value in _tensors(self.module)
         ]
-        if isinstance(self.loss, Likelihood) and self.loss != Categorical():
-            loss = repr(self.loss)
-        else:  # classes are the same thing as a likelihood and as a loss
-            plain: Any = cross_entropy if isinstance(self.loss, Likelihood) else self.loss
-            loss = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', type(plain).__name__)}"
-        content = hashlib.sha256(repr([kinds, shapes, loss, _described(self.prior)]).encode())
+        said = [kinds, shapes, loss_in_words(self.loss), prior_in_words(self.prior)]
+        content = hashlib.sha256(repr(said).encode())
         for _, value in _tensors(self.module):
             if init == "module" or not value.requires_grad:
                 content.update(value.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -99,12 +108,6 @@ class Given:
 
 def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
-
-
-def _described(prior: Prior | None) -> str:
-    """A prior by what it says of itself; by its class alone where that is only where it lies in memory."""
-    said = repr(prior)
-    return f"{type(prior).__module__}.{type(prior).__qualname__}" if " at 0x" in said else said
 
 
 def take_in(
@@ -171,18 +174,14 @@ def take_in(
                 f"{name}: x must be shaped like that of {first_name}, {tuple(first.x.shape[1:])}. "
                 f"Got {tuple(data.x.shape[1:])} instead."
             )
-    bytes_in = [name for name, data in known.items() if data.x.dtype == torch.uint8]
-    if bytes_in and len(bytes_in) < len(known):
-        other = next(name for name in known if name not in bytes_in)
-        raise UserError(
-            f"All inputs must be of one kind. {bytes_in[0]} has bytes (uint8), which are divided by 255, and {other} "
-            f"has {str(known[other].x.dtype).removeprefix('torch.')}, which is taken as it is. Give all of them alike."
-        )
+    known = of_one_kind(known)
+    first = known[first_name]
     module = on_cpu(module, "The 'module'", device)
     some = first.x[:2].float()
     model = particle_model(module, loss, precision, some, way, device)
-    tokens = isinstance(model, TorchModule) and model.takes_tokens(some)
-    known = {name: as_taken(data, name, tokens) for name, data in known.items()}
+    whole = some if torch.equal(some, some.round()) else torch.zeros_like(some)
+    takes = model.takes(whole) if isinstance(model, TorchModule) else "numbers"
+    known = {name: as_taken(data, name, takes) for name, data in known.items()}
     first = known[first_name]
     outputs = 0
     if model.likelihood.predicts:
@@ -203,7 +202,7 @@ def take_in(
         raise UserError(f"The 'class_names' must be {outputs}, one for each output. Got {len(classes)}.")
     return Given(
         module, model, everyone, known.get("test"), loss, prior, outputs, people,
-        classes if isinstance(model.likelihood, Categorical) and len(classes) == outputs else (), before,
+        classes if isinstance(model.likelihood, Categorical) and len(classes) == outputs else (), before, takes,
     )  # fmt: skip
 
 
@@ -245,7 +244,8 @@ def _outputs(model: DenseStack | TorchModule, x: Tensor, name: str) -> int:
 
 
 def keep_digests(run: Path, given: Given) -> None:
-    """Write down, in each agent's own folder, which examples it had, and which the test set is."""
+    """Write down, in each agent's own folder, which examples it had; which the test set is; what the module is like."""
+    keep_structure(run, given.structure())
     if given.test is not None:
         write(run / "test.sha256", _digest(given.test).encode())
     for agent, examples in enumerate(given.agents):
@@ -275,11 +275,12 @@ def check_given(run: Path, given: Given, config: Config, erased: Sequence[int]) 
         erased: the agents that take no part.
     """
     if given.fingerprint(config.prior.init) != config.model.fingerprint:
-        values = "all values" if config.prior.init == "module" else "the values of what is frozen"
-        raise UserError(
-            f"The 'module' is not the one that run '{run}' was made with: the names, shapes or types of its "
-            f"parameters, {values}, the loss or the prior are others."
-        )
+        values = "its values" if config.prior.init == "module" else "the values of what is frozen"
+        then = kept_structure(run)
+        how = f"the names, shapes or types of its parameters, {values}, the loss or the prior are others"
+        if then is not None:
+            how = then.unlike(given.structure(), values)
+        raise UserError(f"The 'module' is not the one that run '{run}' was made with: {how}. Give the same again.")
     _check_test(run, given)
     for agent in [agent for agent in range(len(given.agents)) if agent not in erased]:
         kept = run / "agents" / f"agent-{agent}" / "data.sha256"

@@ -2,6 +2,7 @@
 
 RUN/features.safetensors    values that are not learnt, so that the run hangs on no other file
 RUN/model.json              a network by name: where its code and its values came from, the listing of its parameters
+                            (of a module that was given in Python: structure.py)
 RUN/features.npy            what the frozen part makes of the test set; of an agent's inputs: in the agent's own folder
 """
 
@@ -23,10 +24,11 @@ from fedstein.settings import Config
 from fedstein.store.features import Features, keep_features, prepared
 from fedstein.store.files import load_tensors, save_tensors, to_json, write
 
-__all__ = ["TEST", "NetworkFiles", "keep", "load_network_files"]
+__all__ = ["RECORD", "TEST", "NetworkFiles", "as_listing", "keep", "load_network_files", "read_record"]
 
 TEST = ""  # the owner of the test set: the run itself
-_VALUES, _RECORD = "features.safetensors", "model.json"
+RECORD = "model.json"
+_VALUES = "features.safetensors"
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,14 +77,14 @@ def keep(run: Path, files: NetworkFiles, config: Config) -> None:
             "weights_of": files.knows,
             "parameters": dict(files.parameters),
         }
-        write(run / _RECORD, to_json(record, indent=2).encode())
+        write(run / RECORD, to_json(record, indent=2).encode())
 
 
 def load_network_files(run: Path) -> NetworkFiles:
     """What a run folder has kept."""
     config = load_run_config(run, careful=False)
-    values, record = run / _VALUES, {} if config.model.module is None else _record(run / _RECORD)
-    parameters, knows = _listing(record), record.get("weights_of")
+    values, record = run / _VALUES, {} if config.model.module is None else read_record(run)
+    parameters, knows = as_listing(record.get("parameters")), record.get("weights_of")
     knows = knows if isinstance(knows, str) else None
     _warn_of_other_code(run, config, record)
     if values.is_file():
@@ -104,17 +106,15 @@ def _warn_of_other_code(run: Path, config: Config, record: Mapping[str, Any]) ->
         )
 
 
-def _record(path: Path) -> dict[str, Any]:
-    """The record, as far as it can be read."""
+def read_record(run: Path) -> dict[str, Any]:
+    """What a run folder says of its network, as far as it can be read."""
     try:
-        record = json.loads(path.read_bytes())
+        record = json.loads((run / RECORD).read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 
 
-def _listing(record: Mapping[str, Any]) -> dict[str, str] | None:
-    """For the words of a refusal only: the config has the fingerprint."""
-    parameters = record.get("parameters")
-    plain = isinstance(parameters, dict) and all(isinstance(value, str) for value in parameters.values())
-    return parameters if plain else None
+def as_listing(value: Any) -> dict[str, str] | None:
+    """A part of it, for the words of a refusal only: the config has the fingerprint."""
+    return value if isinstance(value, dict) and all(isinstance(words, str) for words in value.values()) else None

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedstein.data import Examples, Holdings, chunks, fit_targets, who_has_what
+from fedstein.data import Examples, Holdings, Rows, Takes, chunks, fit_inputs, fit_targets, who_has_what
+from fedstein.data.rows import CHUNK
+from fedstein.data.sources.contents import Contents, of_agent
 from fedstein.data.synthetic import GaussianMean, MixtureAgents, negative
 from fedstein.devices import device_here
 from fedstein.engines import Crew
@@ -51,10 +53,17 @@ class Inputs:
     outputs: int  # of the network, for one input
     network: Network | None = None  # None: it was given in Python
     prepare: Prepare | None = None  # what is frozen before the model; None: nothing is
+    takes: Takes = "numbers"
 
     def ready(self, raw: Tensor) -> Tensor:
         """Raw inputs (n, ...) as the model takes them."""
         return raw if self.prepare is None else self.prepare(raw)
+
+    def ready_rows(self, raw: Rows) -> Rows:
+        """The same where they may have to be read: some at a time."""
+        if isinstance(raw, Tensor):
+            return self.ready(raw)
+        return raw if self.prepare is None else torch.cat([self.prepare(part) for part in chunks(raw, CHUNK)])
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,6 +77,7 @@ class Problem:
     data: Mapping[str, Any] = field(default_factory=dict)  # settings that were found when the data was read
     notes: tuple[str, ...] = ()  # what was made of the data, for people
     features: Mapping[str, Features] = field(default_factory=dict)  # of those who take part, by their folder
+    contents: Contents = field(default_factory=dict)  # the files of the data, by whose they are
 
     def __repr__(self) -> str:
         return f"Problem({self.task.model.dim:,} parameters, {self.holdings!r})"
@@ -135,8 +145,9 @@ def build_problem(
         return problem
     held = who_has_what(config.data, config.seed, split or config.evaluation.split, remote)
     held, outputs = fit_targets(held, config.likelihood)
-    shape, raw_test = held.test.x.shape[1:], held.test.x
+    shape = held.test.x.shape[1:]
     if config.model.module is None:
+        held = fit_inputs(held, "numbers")
         _refuse_giants(config, [shape.numel(), *config.model.hidden, outputs])
     make = partial(
         network,
@@ -150,8 +161,7 @@ def build_problem(
         knows=files.knows,
         device=device,
     )
-    agents, test = held.agents, held.test
-    holdings = Holdings(agents, lineage.erased, remote, held.agent_names)
+    holdings = Holdings(held.agents, lineage.erased, remote, held.agent_names)
     holdings.check()
     frozen = files.frozen
     if frozen is None and config.pretrain.rounds:
@@ -159,48 +169,36 @@ def build_problem(
     elif frozen is None and config.model.features is not None:
         frozen = {FEATURES: _frozen_of_another(config, make().model)}
     made = make(frozen)
-    if made.ids:
-        for what, data in {"the test set": test, **{f"agent {k}": data for k, data in enumerate(agents)}}.items():
-            _refuse_fractions(data, what)
-    holdings, judged, features = _with_features(holdings, test, made.prepare, files)
+    if config.model.module is not None:
+        held = fit_inputs(held, made.takes)
+        holdings = replace(holdings, agents=held.agents)
+    holdings, judged, features = _with_features(holdings, held.test, made.prepare, files)
     return Problem(
         config.prior.task(made),
         holdings,
-        Judge(judged, config.evaluation.ece_bins, raw_test=raw_test),
-        Inputs(shape, outputs, made, made.prepare),
+        Judge(judged, config.evaluation.ece_bins, raw_test=held.test.x),
+        Inputs(shape, outputs, made, made.prepare, made.takes),
         held.settings,
         (*held.notes, *getattr(made.model, "notes", ())),
         features,
+        held.contents,
     )
-
-
-def _refuse_fractions(data: Examples, what: str) -> None:
-    for part in chunks(data.x, 10_000):
-        if part.is_floating_point() and not torch.equal(part, part.round()):
-            raise UserError(
-                f"The inputs of {what} must be token ids, which are whole numbers. Got others. Bytes (uint8) are taken "
-                "for images and divided by 255: save token ids as int64."
-            )
 
 
 def _with_features(
     holdings: Holdings, test: Examples | None, prepare: Prepare | None, files: NetworkFiles
 ) -> tuple[Holdings, Examples | None, dict[str, Features]]:
     """Everybody's examples as the model takes them, and the features of those who take part, by their folder."""
-    owners = {_folder_of(agent): data for agent, data in enumerate(holdings.agents)}
+    owners = {of_agent(agent): data for agent, data in enumerate(holdings.agents)}
     owners |= {} if test is None else {TEST: test}
     features = {owner: files.prepared(owner, prepare, data.x) for owner, data in owners.items()}
     ready = {owner: Examples(features[owner].rows, data.y) for owner, data in owners.items()}
-    agents = [ready[_folder_of(agent)] for agent in range(len(holdings.agents))]
-    stay = {_folder_of(agent) for agent in holdings.present}
+    agents = [ready[of_agent(agent)] for agent in range(len(holdings.agents))]
+    stay = {of_agent(agent) for agent in holdings.present}
     if not holdings.erased:  # the test set may have been drawn from everybody's examples
         stay.add(TEST)
     some = {owner: one for owner, one in features.items() if owner in stay}
     return replace(holdings, agents=agents), ready.get(TEST), some
-
-
-def _folder_of(agent: int) -> str:
-    return f"agents/agent-{agent}"
 
 
 def crew_of(config: Config, lineage: Lineage, problem: Problem, given: Given | None) -> Crew:
@@ -277,7 +275,7 @@ def _given(config: Config, lineage: Lineage, given: Given | None, files: Network
         Task(given.model, prior, config.prior.init, given.start(), config.prior.spread),
         holdings,
         Judge(test, config.evaluation.ece_bins, raw_test=raw),
-        Inputs(next(data.x.shape[1:] for data in given.agents), given.outputs, prepare=given.before),
+        Inputs(next(data.x.shape[1:] for data in given.agents), given.outputs, prepare=given.before, takes=given.takes),
         features=features,
     )
 

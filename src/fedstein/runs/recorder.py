@@ -11,14 +11,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import torch
 
+from fedstein.data.sources.contents import Digests
 from fedstein.devices import CPU
 from fedstein.errors import RunError, UserError
 from fedstein.protocol.state import State, Told
+from fedstein.runs.data_record import keep_data
 from fedstein.runs.folder import load_run_config, recorded_config
 from fedstein.runs.given import Given, keep_digests
 from fedstein.runs.network_files import NetworkFiles, keep
@@ -70,6 +72,7 @@ class Recorder:
         files: NetworkFiles = NetworkFiles(),  # noqa: B008  (frozen)
         given: Given | None = None,
         device: torch.device = CPU,
+        data: Digests = MappingProxyType({}),
     ) -> Recorder:
         """A new run folder.
 
@@ -80,6 +83,7 @@ class Recorder:
             files: what it keeps of the network, so that it hangs on no other run or file.
             given: what was given in Python.
             device: on which it is computed, for the record.
+            data: SHA-256 of the files of the data, by whose they are.
         """
         try:
             path.mkdir(parents=True)
@@ -102,6 +106,7 @@ class Recorder:
             keep(path, files, config)
             if given is not None:
                 keep_digests(path, given)
+            keep_data(path, data)
             write(path / "environment.json", to_json(environment(config.threads, device), indent=2).encode())
             save_lineage(path, lineage)
             write(path / "config.toml", to_toml(config).encode())

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fedstein.data import loaded
+from fedstein.data.sources.table import agent_id
 from fedstein.devices import device_here
 from fedstein.engines import Local, open_engine
 from fedstein.errors import UserError
@@ -23,7 +24,8 @@ from fedstein.protocol.messages import Engine, Note, no_note
 from fedstein.protocol.patience import Patience
 from fedstein.protocol.server import start
 from fedstein.protocol.state import State, Told
-from fedstein.runs.folder import check_particles, is_remote, load_run_config
+from fedstein.runs.data_record import check_data, hashed
+from fedstein.runs.folder import check_particles, edits, is_remote, load_run_config
 from fedstein.runs.forget.complete import complete, describe
 from fedstein.runs.forget.request import Request, begin, network_files_of, open_run
 from fedstein.runs.forget.rounds import erasure_rounds
@@ -37,6 +39,7 @@ from fedstein.runs.trying import try_network
 from fedstein.settings import Config, flat, to_table
 from fedstein.store.allowed import allow_module
 from fedstein.store.features import let_go
+from fedstein.store.journal import erasures_of
 from fedstein.store.lineage import Erasure, Lineage, load_lineage
 from fedstein.streams import stream
 from fedstein.trackers import Watcher, check_trackers, open_trackers
@@ -112,10 +115,10 @@ def train(
     lineage = leaving_out(without)
     problem = prepare(config, lineage, given=given, onlooker=how.onlooker)  # refused before there is a run folder
     allow_code(config)
-    config = written_down(config, problem)
+    config, data = written_down(config, problem), hashed(problem, how.onlooker)
     with (
         open_engine(how.engine, crew_of(config, lineage, problem, given), how.workers) as engine,
-        Recorder.create(out, config, lineage, problem.network_files, given, problem.device) as run,
+        Recorder.create(out, config, lineage, problem.network_files, given, problem.device, data) as run,
     ):
         return fill(run, problem, None, engine, how)
 
@@ -142,7 +145,11 @@ def written_down(config: Config, problem: Problem) -> Config:
         if some is not None:
             batch = some.take(torch.arange(min(len(some), config.method.batch)))
             known["way"] = model.choose(loaded(batch.x), batch.y, model.draw(config.method.particles, stream(0, "way")))
-    data, model_section = config.data.model_copy(update=problem.data), config.model.model_copy(update=known)
+    names = {"agent_ids": tuple(map(agent_id, problem.holdings.names))}  # so that each can be asked for by name
+    data, model_section = (
+        config.data.model_copy(update=names | dict(problem.data)),
+        config.model.model_copy(update=known),
+    )
     return config.model_copy(update={"data": data, "model": model_section})
 
 
@@ -171,11 +178,18 @@ def resume(path: Path, rounds: int | None = None, given: Given | None = None, ho
     if given is not None:  # before anything is written: '--rounds' must not be half done
         check_given(path, given, config, load_lineage(path).erased)
     device = device_here(config.device if how.device is None else how.device)
+
+    def problem_of(config: Config, lineage: Lineage) -> Problem:
+        files = load_network_files(path)
+        problem = prepare(config, lineage, given=given, files=files, onlooker=how.onlooker, device=device)
+        check_data(path, hashed(problem, how.onlooker), lineage.erased)
+        return problem
+
+    # What is wrong with the run itself is told by the recorder; all else before anything is written.
+    ready = None if edits(path) or erasures_of(path) else problem_of(config, load_lineage(path))
     run, state = Recorder.resume(path, rounds, device)
     with run:
-        problem = prepare(
-            run.config, run.lineage, given=given, files=load_network_files(path), onlooker=how.onlooker, device=device
-        )
+        problem = problem_of(run.config, run.lineage) if ready is None else ready
         check_particles(path, run.config, problem.dim, None if state is None else state.particles)
         if state is not None:
             done = state.round >= run.config.rounds
@@ -200,6 +214,8 @@ def forget(request: Request, given: Given | None = None, how: How = How()) -> Fi
     problem = prepare(
         request.config, request.lineage, given=given, files=network_files_of(request), onlooker=how.onlooker
     )
+    if (request.out / "config.toml").is_file():  # it is gone on with; else it was asked a moment ago
+        check_data(request.out, hashed(problem, how.onlooker), request.lineage.erased)
     run, state = open_run(request, problem, given)
     with run:
         crew = crew_of(run.config, run.lineage, problem, given)

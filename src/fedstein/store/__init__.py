@@ -11,7 +11,8 @@ RUN/agents/agent-K/       what agent K keeps (its factor, its residual): delete 
 RUN/features.npy          the same of the test set
 RUN/frames/agent-K/       the frames themselves, if uplink.record_frames is set
 RUN/features.safetensors  values of the network that are not learnt, if there are any
-RUN/model.json            a network by name: where its code came from, and what its parameters are
+RUN/model.json            a network of one's own: where its code came from, and what its parameters are
+RUN/data.json             SHA-256 of the files that the data came from; of an agent's own: in the agent's folder
 RUN/result.json           the final result, as `fedstein train --json` prints it
 RUN/lock                  held by the process that writes here (lock.py)
 """

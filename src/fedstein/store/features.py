@@ -141,7 +141,7 @@ def _gone_through(prepare: Callable[[Tensor], Tensor], x: Rows) -> Tensor:
 
 
 def _key(prepare: Before, x: Rows) -> str:
-    content = hashlib.sha256(f"{prepare.identity()} {torch.__version__} {torch.get_num_threads()}".encode())
+    content = hashlib.sha256(f"{prepare.identity} {torch.__version__} {torch.get_num_threads()}".encode())
     for part in chunks(x, CHUNK):
         content.update(f"{tuple(part.shape)} {part.dtype}".encode())
         content.update(part.contiguous().numpy().tobytes())

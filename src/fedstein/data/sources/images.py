@@ -24,6 +24,7 @@ from fedstein.data.examples import Dataset, Examples
 from fedstein.data.pixels import eight_bits
 from fedstein.data.rows import MEMORY, LazyRows, Rows, loaded
 from fedstein.data.sources.base import Held, Source
+from fedstein.data.sources.contents import EVERYBODYS, of_agent
 from fedstein.data.sources.table import agent_id, drawn, numbered, share_of, some_of
 from fedstein.errors import UserError
 from fedstein.extras import needs_extra
@@ -31,7 +32,7 @@ from fedstein.extras import needs_extra
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
 
-__all__ = ["SOURCE", "read"]
+__all__ = ["SOURCE", "SUFFIXES", "images_in", "read", "to_predict"]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")  # others are read by programs that pillow starts
@@ -86,18 +87,25 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
 
     if remote:
         judged = examples(test)
-        return Held([judged.none()] * data.agents, judged, len(labels), labels, settings=known, notes=tuple(notes))
+        return Held(
+            [judged.none()] * data.agents, judged, len(labels), labels, settings=known, notes=tuple(notes),
+            contents={EVERYBODYS: _named(test, root)},
+        )  # fmt: skip
     if not test:
         notes.append(f"{share_of(data):.0%} of the images were drawn for testing")
     if "agents" not in apart:
         rows = np.arange(len(train))
         kept, out = (rows, None) if test else drawn(rows, share_of(data), 0)
         judged = examples(test or _some(train, out))
-        return Dataset("images", examples(_some(train, kept)), judged, len(labels), labels, known, tuple(notes))
+        return Dataset(
+            "images", examples(_some(train, kept)), judged, len(labels), labels, known, tuple(notes),
+            {EVERYBODYS: _named([*train, *test], root)},
+        )  # fmt: skip
     names, owners = numbered([one.owner for one in train], data.agent_ids, str(root), "agents")
-    held, tests = [], []
+    held, tests, contents = [], [], {EVERYBODYS: _named(test, root)}
     for agent in range(len(names)):
         rows = (owners == agent).nonzero()[0]
+        contents[of_agent(agent)] = _named(_some(train, rows), root)
         if not test:
             rows, out = drawn(rows, share_of(data), agent)
             tests.append(out)
@@ -105,7 +113,43 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     judged = examples(test or _some(train, np.concatenate(tests)))
     known |= {"agents": len(names), "agent_ids": data.agent_ids or tuple(map(agent_id, names))}
     notes.append(f"agents: {some_of([f'{k} {name}' for k, name in enumerate(names)])}")
-    return Held(held, judged, len(labels), labels, tuple(names), known, tuple(notes))
+    return Held(held, judged, len(labels), labels, tuple(names), known, tuple(notes), contents=contents)
+
+
+def _named(images: Sequence[_Image], root: Path) -> dict[str, Path]:
+    """The files by their names below the folder: a file in another class's folder is another one."""
+    return {one.path.relative_to(root).as_posix(): one.path for one in images}
+
+
+def images_in(paths: Sequence[Path]) -> list[Path]:
+    """The image files among some paths, and all that are anywhere beneath the folders among them, in order.
+
+    Raises:
+        UserError: one is not there, or a folder has no images.
+    """
+    found = []
+    for path in paths:
+        there = [path] if path.is_file() else sorted(_beneath(path))
+        if not there:
+            raise UserError(f"{path} must be an image, or a folder with images ({', '.join(SUFFIXES)}). Got none.")
+        found += there
+    return found
+
+
+def _beneath(folder: Path) -> Iterator[Path]:
+    for place, folders, _ in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from _files_in(Path(place))
+
+
+def to_predict(files: Sequence[Path], data: DataConfig) -> LazyRows:
+    """Images of nobody's, brought to the size and the colours that a run has written down, when they are wanted.
+
+    Args:
+        files: at least one.
+        data: the run's section.
+    """
+    return _Gauge.of([_Image(file, "") for file in files], data).lazily(files, "the images")
 
 
 def _some(images: Sequence[_Image], rows: np.ndarray | None) -> list[_Image]:
@@ -114,9 +158,13 @@ def _some(images: Sequence[_Image], rows: np.ndarray | None) -> list[_Image]:
 
 def _by_class(folder: Path) -> Iterator[_Image]:
     for place in _folders(folder):
-        for entry in sorted(os.scandir(place), key=lambda one: one.name):
-            if entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(SUFFIXES):
-                yield _Image(Path(entry.path), place.name)
+        yield from (_Image(path, place.name) for path in _files_in(place))
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    for entry in sorted(os.scandir(folder), key=lambda one: one.name):
+        if entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(SUFFIXES):
+            yield Path(entry.path)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -155,11 +203,14 @@ class _Gauge:
         return _Gauge(size, channels, data.size is not None, data.channels is not None, small)
 
     def rows(self, paths: Sequence[Path], what: str) -> Rows:
-        """(n, channels, height, width) in 0..1."""
+        """(n, channels, height, width) in 0..1; in memory if all of them are small."""
+        rows = self.lazily(paths, what)
+        return loaded(rows) if self.small else rows
+
+    def lazily(self, paths: Sequence[Path], what: str) -> LazyRows:
+        """The same, read when they are wanted."""
         row = torch.Size((self.channels, *self.size))
-        places = torch.arange(len(paths))
-        lazy = LazyRows(_Files(paths, self), places, row, torch.float32, what, made=_in_unit)
-        return loaded(lazy) if self.small else lazy
+        return LazyRows(_Files(paths, self), torch.arange(len(paths)), row, torch.float32, what, made=_in_unit)
 
     def pixels(self, path: Path) -> Tensor:
         """(channels, height, width) bytes."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedstein.by_name import imported
-from fedstein.data.examples import Dataset, Examples, as_examples
+from fedstein.data.examples import Dataset, Examples, read_examples
 from fedstein.data.rows import MEMORY
 from fedstein.data.sources.base import Held, Source
 from fedstein.data.sources.files import classes_in
@@ -66,11 +66,11 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
             f"{key} must return 'test', and either 'train' or 'agents'. Got {', '.join(came) or 'nothing'}."
         )
     names = _names(came, "class_names", key)
-    test = as_examples(came["test"], f"{key}: test")
+    test = read_examples(came["test"], f"{key}: test")
     if "agent_names" in came and "agents" not in came:
         raise UserError(f"{key}: 'agent_names' are for 'agents'. With 'train' the agents have numbers.")
     if "train" in came and not remote:
-        train = as_examples(came["train"], f"{key}: train")
+        train = read_examples(came["train"], f"{key}: train")
         _refuse_unlike(test, train, f"{key}: train")
         return Dataset("source", train, test, _classes([train, test], names, key), names, _known(names))
     listed = came.get("agents") or []
@@ -79,7 +79,7 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
     agents = []
     for agent, own in enumerate(listed if not remote else []):
         examples = (
-            test.none() if own is None else as_examples(own, f"{key}: agents[{agent}]", memory=MEMORY // len(listed))
+            test.none() if own is None else read_examples(own, f"{key}: agents[{agent}]", memory=MEMORY // len(listed))
         )
         _refuse_unlike(test, examples, f"{key}: agents[{agent}]")
         agents.append(examples)

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedstein.data.examples import Dataset, Examples, as_taken
+from fedstein.data.examples import Dataset, Examples, read_examples
 from fedstein.data.sources.base import Held, Source
+from fedstein.data.sources.contents import EVERYBODYS, of_agent, of_rows
 from fedstein.data.sources.files import classes_in
 from fedstein.data.tables import Table, read_table
 from fedstein.errors import UserError, nearest
@@ -69,13 +70,13 @@ class Schema:
     classes: int | None = None
 
     def examples(self, table: Table) -> Examples:
-        """The rows as inputs (n, width) of float32 and targets."""
-        return as_taken(Examples(self.inputs(table), self._targets(table)), table.where, tokens=False)
+        """The rows as inputs (n, width) and targets."""
+        return read_examples(Examples(self.inputs(table), self._targets(table)), table.where)
 
     def inputs(self, table: Table) -> Tensor:
-        """(n, width) float32; the target need not be there."""
-        parts = [self._input(table, name) for name in self.features]
-        return torch.from_numpy(np.concatenate(parts, 1)).float()
+        """(n, width) int64 if all of them are whole numbers, else float64; the target need not be there."""
+        x = np.concatenate([self._input(table, name) for name in self.features], 1)
+        return torch.from_numpy(x.astype(np.int64) if _all_whole(x) else x)
 
     def _input(self, table: Table, name: str) -> np.ndarray:
         if name in self.levels:
@@ -99,9 +100,14 @@ class Schema:
                     "and then it is the classes."
                 )
             columns.append(numbers)
-        whole = all(bool(((values == np.round(values)) & (abs(values) < 2**53)).all()) for values in columns)
+        whole = all(map(_all_whole, columns))
         y = torch.from_numpy(np.stack(columns, 1).astype(np.int64 if whole else np.float32))
         return y[:, 0] if len(columns) == 1 else y
+
+
+def _all_whole(numbers: np.ndarray) -> bool:
+    """Whether they are whole numbers, of which float64 has rounded none."""
+    return bool(((numbers == np.round(numbers)) & (abs(numbers) < 2**53)).all())
 
 
 def _places(table: Table, name: str, known: Sequence[str], key: str) -> np.ndarray:
@@ -129,8 +135,9 @@ def read(data: DataConfig, remote: bool) -> Dataset | Held:
         schema = _schema(data, [test], test)
         examples = schema.examples(test)
         return Held(
-            [examples.none()] * data.agents, examples, schema.classes, schema.labels, settings=_settings(schema)
-        )
+            [examples.none()] * data.agents, examples, schema.classes, schema.labels, settings=_settings(schema),
+            contents={EVERYBODYS: _files(data)},
+        )  # fmt: skip
     if data.path is None:
         raise UserError("The 'data.path' must name your .csv or .parquet file when data.name is 'table'. Got nothing.")
     return from_tables(data, read_table(Path(data.path)), test)
@@ -151,22 +158,40 @@ def from_tables(data: DataConfig, table: Table, test: Table | None) -> Dataset |
         train, out = (rows, None) if test is not None else drawn(rows, share_of(data), 0)
         judged = schema.examples(table.take(out) if out is not None else _there(test))
         return Dataset(
-            "table", schema.examples(table.take(train)), judged, schema.classes, schema.labels, known, tuple(notes)
-        )
+            "table", schema.examples(table.take(train)), judged, schema.classes, schema.labels, known, tuple(notes),
+            {EVERYBODYS: _files(data)},
+        )  # fmt: skip
     names, owners = numbered(table[data.agent_column].texts(), data.agent_ids, table.where, data.agent_column)
+    everyone = schema.examples(table)
     held, tests = [], []
+    contents: dict[str, Mapping[str, Path | str]] = {} if test is None else {EVERYBODYS: _files(data, shared=False)}
     for agent in range(len(names)):
         rows = (owners == agent).nonzero()[0]
+        if len(rows):
+            whose = f"agent {agent}'s rows of {Path(table.where).name}"
+            contents[of_agent(agent)] = {whose: of_rows(everyone.take(torch.from_numpy(rows)))}
         if test is None:
             rows, out = drawn(rows, share_of(data), agent)
             tests.append(out)
         held.append(rows)
     judged = schema.examples(table.take(np.concatenate(tests)) if test is None else test)
-    everyone = schema.examples(table)
     known |= {"agents": len(names), "agent_ids": data.agent_ids or tuple(map(agent_id, names))}
     notes.append(f"agents by '{data.agent_column}': {some_of([f'{k} {name}' for k, name in enumerate(names)])}")
     agents = [everyone.take(torch.from_numpy(rows)) for rows in held]
-    return Held(agents, judged, schema.classes, schema.labels, tuple(names), known, tuple(notes))
+    return Held(
+        agents, judged, schema.classes, schema.labels, tuple(names), known, tuple(notes), contents=contents
+    )  # fmt: skip
+
+
+def _files(data: DataConfig, shared: bool = True) -> dict[str, Path]:
+    """The files of a table that are no single agent's; there are none where it is a frame.
+
+    Args:
+        data: the section.
+        shared: the rows of the agents are divided among them, so that their file is everybody's.
+    """
+    named = (data.path if shared else None, data.test if isinstance(data.test, str) else None)
+    return {Path(path).name: Path(path) for path in named if path is not None}
 
 
 def schema_of(data: DataConfig) -> Schema | None:
@@ -328,7 +353,7 @@ def _classes(data: DataConfig, tables: Sequence[Table]) -> int:
         return 0
     numbers = [values for table in tables if (values := table[data.target[0]].numbers()) is not None]
     together = np.concatenate(numbers)
-    if (together != np.round(together)).any() or (abs(together) >= 2**53).any():
+    if not _all_whole(together):
         return 0
     return classes_in(torch.from_numpy(together.astype(np.int64))) or 0
 

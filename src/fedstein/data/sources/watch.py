@@ -31,14 +31,14 @@ from torch import Tensor
 from fedstein.data.examples import Examples
 from fedstein.data.sources.base import Held, Source
 from fedstein.data.sources.boxed import arrays_in
-from fedstein.data.sources.fetch import Package, cache_folder, get_package
+from fedstein.data.sources.fetch import Package, get_package
+from fedstein.data.sources.published import Published, Way
 from fedstein.data.sources.unpack import Member, from_zip, keep, verified
-from fedstein.errors import UserError
 
 if TYPE_CHECKING:
     from fedstein.data.settings import DataConfig
 
-__all__ = ["SOURCE", "find_watch", "for_testing", "get_watch", "load_watch", "windows"]
+__all__ = ["PUBLISHED", "SOURCE", "for_testing", "load_watch", "windows"]
 
 PACKAGE = Package(
     "pip",
@@ -60,38 +60,17 @@ SCALE = (1.0, 1.0, 1.0, 2.0, 2.0, 2.0)  # g, rad/s
 _AGAIN = "fedstein data get watch"
 
 
-def find_watch(folder: Path | None = None) -> Path | None:
-    """The folder that has the file: the named one, else the one in the cache."""
-    place = cache_folder() / "watch" if folder is None else folder
-    return place if (place / FILE.file).is_file() else None
-
-
-def get_watch() -> tuple[Path, str]:
-    """Obtain the file: what is there already, else out of the package. Always verified.
-
-    Returns:
-        The folder and how it came there: "found" or "pip".
-    """
-    place = find_watch()
-    if place is not None:
-        verified(place / FILE.file, FILE, _AGAIN)
-        return place, "found"
-    place = cache_folder() / "watch"
-    package = get_package(PACKAGE, place)
-    keep(place, from_zip(package, (FILE,), package.name))
-    package.unlink()
-    return place, "pip"
-
-
 def load_watch(folder: Path | None = None) -> Held:
     """Everybody's windows, verified."""
-    place = find_watch(folder)
-    if place is None:
-        where = cache_folder() / "watch" if folder is None else folder
-        raise UserError(
-            f"The watch data is not in {where}. Run '{_AGAIN}', or name the folder of {FILE.file} with 'data.path'."
-        )
-    return _read(verified(place / FILE.file, FILE, _AGAIN))
+    return _read(_content(PUBLISHED.found(folder)))
+
+
+def _content(place: Path) -> bytes:
+    return verified(place / FILE.file, FILE, _AGAIN)
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    keep(folder, from_zip(archive, (FILE,), archive.name))
 
 
 def for_testing(person: int, exercise: int, side: int) -> bool:
@@ -140,10 +119,18 @@ def _federation(data: DataConfig, remote: bool) -> Held:
     return load_watch(Path(data.path) if data.path else None)
 
 
+PUBLISHED = Published(
+    "watch",
+    "The watch data",
+    (FILE.file,),
+    _content,
+    (Way("pip", lambda folder: get_package(PACKAGE, folder), _unpack),),
+)
+
 SOURCE = Source(
     "ten people's shoulder exercises under a smartwatch, 7 kinds, windows of 6 x 200 (seglearn, BSD)",
     read=_federation,
-    get=get_watch,
-    where=find_watch,
+    get=PUBLISHED.get,
+    where=PUBLISHED.find,
     class_names=EXERCISES,
 )

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -29,7 +29,7 @@ from fedstein.data import Examples
 from fedstein.devices import CPU
 from fedstein.errors import OrderError, RunError, UserError
 from fedstein.methods import Memory
-from fedstein.models import Task, Values
+from fedstein.models import Network, Task, Values
 from fedstein.protocol.agent import Waiting, answer, settle, visit_of
 from fedstein.protocol.messages import HANDED_OVER, Answer, Outcome
 from fedstein.protocol.wire import Head, read_head
@@ -67,7 +67,7 @@ def visit_as_agent(
     state: Path,
     head: Head,
     particles: Tensor,
-    load: Callable[[Any, Path], Examples],
+    load: Callable[[Network, Path], Examples],
     frozen: Values | None = None,
     portions: Mapping[str, Tensor] | None = None,
     device: torch.device = CPU,
@@ -78,8 +78,8 @@ def visit_as_agent(
         state: the agent's folder.
         head: of the order.
         particles: as they were sent.
-        load: the agent's own examples, from what prepares raw inputs for the model (or None) and the folder in which
-            the agent keeps what comes of them.
+        load: the agent's own examples as a network takes them, from that and the folder in which the agent keeps what
+            is frozen has made of them.
         frozen: values that are not learnt, if the order brought them; else those that the agent has kept.
         portions: of what others have taken back, by name; each is taken over once.
         device: on which this agent computes: its own affair.
@@ -110,7 +110,7 @@ def visit_as_agent(
                 "its newest checkpoints, or this order is late."
             )
         network = head.network(_frozen(folder, head, frozen), device)
-        task, data = head.prior.task(network), load(network.prepare, folder)
+        task, data = head.prior.task(network), load(network, folder)
         memory, settled = _settled(folder, record, head, task, data)
         handed = record.handed
         for name, portion in sorted((portions or {}).items()):

@@ -35,13 +35,14 @@ def client_app(folder: Path) -> ClientApp:
         from fedstein.data import Examples
         from fedstein.deploy.flower.agent_store import NeedsFrozenError, visit_as_agent
         from fedstein.errors import DivergedError, FedsteinError, OrderError
+        from fedstein.models import Network
         from fedstein.protocol.messages import FROZEN
         from fedstein.protocol.wire import Reply, read_head
         from fedstein.store.features import keep_features, prepared
 
-        def load(prepare: Any, home: Path) -> Examples:
-            own = _own_examples(folder, context, head)
-            features = prepared(prepare, own.x, [home])
+        def load(network: Network, home: Path) -> Examples:
+            own = _own_examples(folder, context, head, network.takes)
+            features = prepared(network.prepare, own.x, [home])
             keep_features(home, features)
             return Examples(features.rows, own.y)
 
@@ -130,28 +131,28 @@ def _device(folder: Path, context: Context) -> Any:
     return device_here(str(node.get("device", "cpu")))
 
 
-def _own_examples(folder: Path, context: Context, head: Any) -> Any:
+def _own_examples(folder: Path, context: Context, head: Any, takes: Any) -> Any:
     from fedstein.data import Examples
 
     node = context.node_config
     if "data" in node:
         path = Path(str(node["data"]))
-        own = _from_file(path, path.stat().st_mtime_ns, head.inputs)
+        own = _from_file(path, path.stat().st_mtime_ns, head.inputs, takes)
     elif "partition-id" not in node:
         raise ValueError('the node\'s config must name its data: data="/path/to/own.npz"')
     else:
-        parts = _partition(folder / "config.toml", str(context.run_config.get("set", "")))
+        parts = _partition(folder / "config.toml", str(context.run_config.get("set", "")), takes)
         own = parts[int(str(node["partition-id"]))]
     return Examples(own.x, head.likelihood.check(own.y, "y", head.outputs))
 
 
 @lru_cache(maxsize=4)
-def _from_file(path: Path, changed: int, inputs: tuple[int, ...]) -> Any:
+def _from_file(path: Path, changed: int, inputs: tuple[int, ...], takes: Any) -> Any:
     import torch
 
-    from fedstein.data import load_examples
+    from fedstein.data import as_taken, load_examples
 
-    return load_examples(path, torch.Size(inputs))
+    return as_taken(load_examples(path, torch.Size(inputs)), str(path), takes)
 
 
 @lru_cache(maxsize=1)
@@ -162,12 +163,12 @@ def _settings(config: Path, overrides: str) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _partition(config: Path, overrides: str) -> Any:
+def _partition(config: Path, overrides: str, takes: Any) -> Any:
     """Simulated agents: what the config gives each of them."""
-    from fedstein.data import who_has_what
+    from fedstein.data import fit_inputs, who_has_what
 
     settings = _settings(config, overrides)
-    return who_has_what(settings.data, settings.seed, settings.evaluation.split).agents
+    return fit_inputs(who_has_what(settings.data, settings.seed, settings.evaluation.split), takes).agents
 
 
 def _part(message: Message, name: str) -> ConfigRecord:

@@ -27,6 +27,7 @@ from fedstein.protocol.messages import Note, Order
 from fedstein.protocol.patience import Patience
 from fedstein.protocol.state import State, Told
 from fedstein.protocol.wire import About, Head, head_of
+from fedstein.runs.data_record import check_data, hashed
 from fedstein.runs.folder import check_particles, load_run_config
 from fedstein.runs.forget.complete import complete, unforgotten
 from fedstein.runs.network_files import NetworkFiles, load_network_files
@@ -79,6 +80,7 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
         if identity is None:
             raise UserError(f"The run folder {path} is not of a Flower federation. Choose another 'run'.")
         problem = _problem(old, lineage, path)
+        check_data(path, hashed(problem), lineage.erased)
         # The app's own rounds are those of the training; what forgets goes on only if it is told to.
         told = not lineage or "rounds=" in str(settings["set"])
         more = config.rounds if config.rounds > old.rounds and told else None
@@ -88,7 +90,10 @@ def serve(grid: Grid, settings: UserConfig, folder: Path) -> None:
         identity = new_identity(_names(str(settings["agents"]), config))
         allow_code(config)
         problem, state = _problem(config, Lineage(), None), None
-        run = Recorder.create(path, written_down(config, problem), files=problem.network_files, device=problem.device)
+        run = Recorder.create(
+            path, written_down(config, problem), files=problem.network_files, device=problem.device,
+            data=hashed(problem),
+        )  # fmt: skip
         save_identity(path, identity)
     with run:
         check_particles(path, run.config, problem.dim, None if state is None else state.particles)

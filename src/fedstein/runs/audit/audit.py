@@ -21,6 +21,7 @@ from fedstein.protocol.state import Metrics
 from fedstein.runs.audit import attacks, behaviour, provenance
 from fedstein.runs.audit.record import Audit
 from fedstein.runs.audit.references import model_of, retrained
+from fedstein.runs.data_record import check_data, hashed
 from fedstein.runs.folder import check_particles, lineage_of, load_checkpoint, load_run_config
 from fedstein.runs.forget.complete import bits_before, is_done
 from fedstein.runs.given import Given
@@ -89,6 +90,7 @@ def audit_run(
         config = config.model_copy(update={"data": config.data.model_copy(update={"path": str(data.resolve())})})
     device = device_or_cpu(config.device)
     problem = build_problem(config, lineage, given=given, files=load_network_files(run), device=device)
+    check_data(run, hashed(problem, onlooker), lineage.erased)
     if problem.judge.test is not None and not problem.task.model.likelihood.predicts:
         raise UserError("An audit compares predictions: it needs a likelihood, and this run has a loss of its own.")
     gone = [agent for agent in lineage.erased if len(problem.holdings.agents[agent]) == 0]

@@ -114,7 +114,7 @@ def check_leftovers(audit: Audit) -> None:
 
 
 _RECORDS = {"config.toml", "model.json", "environment.json", "metrics.jsonl", "journal.jsonl", "result.json", "lock",
-            "flower.json", "lineage.json", "test.sha256"}  # fmt: skip
+            "flower.json", "lineage.json", "data.json", "test.sha256"}  # fmt: skip
 
 
 def _belongs(place: Path, parts: tuple[str, ...], lineage: Lineage, model: bool) -> bool:

@@ -23,6 +23,7 @@ from fedstein.devices import device_or_cpu
 from fedstein.errors import UserError
 from fedstein.protocol.state import State
 from fedstein.runs.assess import assess
+from fedstein.runs.data_record import check_data, hashed
 from fedstein.runs.folder import (
     check_particles,
     edits,
@@ -131,6 +132,7 @@ def ask(
             old, before, given=given, files=load_network_files(parent), remote=is_remote(parent), device=device
         )
         check_particles(parent, old, problem.dim, learnt.particles)
+        check_data(parent, hashed(problem), before.erased)
         config, lineage = plan_erasure(
             old,
             before,
@@ -193,7 +195,7 @@ def open_run(request: Request, problem: Problem, given: Given | None = None) -> 
     if is_half_made(request.out):
         shutil.rmtree(request.out)
     created = Recorder.create(
-        request.out, request.config, request.lineage, problem.network_files, given, problem.device
+        request.out, request.config, request.lineage, problem.network_files, given, problem.device, hashed(problem)
     )
     return created, None
 
