@@ -105,7 +105,7 @@ class Homes:
                 self.state / name,
                 read_head(head.to_json()),
                 order.particles.clone(),
-                lambda prepare, home: data if prepare is None else Examples(prepare(data.x), data.y),
+                lambda network, home: data if network.prepare is None else Examples(network.prepare(data.x), data.y),
                 frozen=None if order.agent in self.have_frozen else self.problem.network_files.frozen,
                 portions={key: value.clone() for key, value in order.memory.items()},
             )
@@ -301,7 +301,14 @@ def erased_from(problem, lineage, remote=False):
 @pytest.mark.parametrize("by", ["agent", "server"])
 def test_who_leaves_takes_back_a_share_that_it_had_not_taken_over_yet(by, tmp_path):
     """Two erasures: an agent that has not visited since the first one is erased by the second."""
-    config = make_config(overrides=[*BASE, "method.factor=linear", f"recording.escrow={str(by == 'server').lower()}"])
+    config = make_config(
+        overrides=[
+            *BASE,
+            "method.factor=linear",
+            "posterior.from=last",
+            f"recording.escrow={str(by == 'server').lower()}",
+        ]
+    )
     problem = build_problem(config)
     engine, escrow = Homes(problem, tmp_path, config), config.recording.escrow
     here = states(config, problem, 9, escrow=escrow)[-1].state
@@ -332,8 +339,11 @@ def test_who_leaves_takes_back_a_share_that_it_had_not_taken_over_yet(by, tmp_pa
 def test_an_escrow_knows_of_a_share_whoever_has_visited(tmp_path):
     """An agent that had never visited gets a share of an erasure: the server's escrow of it must have it too."""
     config = make_config(
-        overrides=[*BASE, "data.agents=5", "data.examples=30", "method.factor=linear", "recording.escrow=true"]
-    )
+        overrides=[
+            *BASE, "data.agents=5", "data.examples=30", "method.factor=linear", "recording.escrow=true",
+            "posterior.from=last",
+        ]
+    )  # fmt: skip
     problem = build_problem(config)
     state = states(config, problem, 3, escrow=True)[-1].state
     lineage = Lineage()

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstein.errors import UserError
+from fedstein.settings import choose_config, make_config, read_toml
 from fedstein.sweeps import plan_sweep
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SMALL = {"rounds": 3, "data": {"name": "digits", "agents": 3}, "model": {"hidden": []}, "method": {"local_steps": 2}}
 
 
@@ -64,6 +66,7 @@ def test_a_plan_has_every_combination_once(seeds, particles, budgets, entries):
         ({"grid": {f"method.k{i}": list(range(10)) for i in range(9)}}, "may have 100,000 runs"),
         ({"list": {"name": "a"}}, "each under [[list]]"),
         ({"preset": "nothing"}, "must be one of"),
+        ({"choose": "no"}, "'choose' must be true or false"),
         ({"base": 3}, "'base' must be a table"),
         ({"seeds": list(range(1000)), "grid": {"method.particles": list(range(1, 999))}}, "may have 100,000 runs"),
     ],
@@ -82,3 +85,28 @@ def test_paths_lead_to_the_same_place_from_everywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(Path("/"))
     (again,) = plan_sweep({"base": {"data": {"name": "npz", "path": str(tmp_path / "mine.npz")}}})
     assert again.config == run.config
+
+
+def test_what_is_left_out_is_chosen_unless_the_table_says_not_to():
+    table = {"base": {"uplink.budget": "1.0d"}}
+    entries = [
+        plan_sweep(table | more, choosing=choosing)[0].config.uplink.entries
+        for more, choosing in (({}, True), ({"choose": False}, True), ({"preset": "letter"}, True), ({}, False))
+    ]
+    assert entries == ["adaptive", "fixed", "fixed", "fixed"]
+
+
+def test_the_settings_of_published_numbers_are_those_that_are_written(monkeypatch):
+    """A later choice of fedstein's changes no table of experiments/."""
+    sweeps = sorted(EXPERIMENTS.glob("*/search*.toml"))
+    configs = sorted(EXPERIMENTS.glob("*/config.toml"))
+    assert len(sweeps) > 9
+    assert len(configs) > 2
+    for file in sweeps:
+        monkeypatch.chdir(file.parent)
+        table = read_toml(file, "sweep")
+        assert [one.config for one in plan_sweep(table, choosing=True)] == [one.config for one in plan_sweep(table)]
+    for file in configs:
+        monkeypatch.chdir(file.parent)
+        table = read_toml(file, "config")
+        assert choose_config(table)[0] == make_config(table)

@@ -2,6 +2,7 @@
 
 seeds = [0, 1, 2]                       # each setting once for each; [0] if left out
 preset = "unlearning"                   # settings to begin from, if wished
+choose = false                          # what is left out is as `fedstein methods` has it; else it is chosen to suit
 
 [base]                                  # what all runs have, as in a config file
 rounds = 1000
@@ -36,7 +37,7 @@ from fedstein.sweeps.steps import Step
 __all__ = ["MOST_RUNS", "Planned", "load_sweep", "plan_sweep"]
 
 MOST_RUNS = 100_000
-_KEYS = ("seeds", "preset", "base", "grid", "list")
+_KEYS = ("seeds", "preset", "choose", "base", "grid", "list")
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def plan_sweep(table: Mapping[str, Any], choosing: bool = False) -> list[Planned
 
     Args:
         table: of a SWEEP.toml.
-        choosing: what is left out is chosen to suit, as `fedstein train` does; not so where a preset is named.
+        choosing: what is left out is chosen to suit, as `fedstein train` does; not so where a preset is named or the
+            table says `choose = false`.
 
     >>> grid = {"method.particles": [2, 5]}
     >>> [run.name for run in plan_sweep({"seeds": [0, 1], "grid": grid})]
@@ -77,6 +79,9 @@ def plan_sweep(table: Mapping[str, Any], choosing: bool = False) -> list[Planned
     whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not whole or not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"The sweep's 'seeds' must be a list of different whole numbers. Got {seeds!r} instead.")
+    if type(choose := table.get("choose", choosing)) is not bool:
+        raise UserError(f"The sweep's 'choose' must be true or false. Got {choose!r} instead.")
+    choosing = choosing and choose and "preset" not in table
     base = _base(table)
     grid = _grid(table.get("grid", {}))
     entries = _entries(table.get("list", [{}]))
@@ -96,7 +101,7 @@ def plan_sweep(table: Mapping[str, Any], choosing: bool = False) -> list[Planned
             )
         settings[label] = here
     return [
-        Planned(label, here, _config(base, here, seed, label, choosing and "preset" not in table))
+        Planned(label, here, _config(base, here, seed, label, choosing))
         for seed in seeds
         for label, here in settings.items()
     ]
