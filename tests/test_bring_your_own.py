@@ -43,7 +43,7 @@ def train(*settings, rounds=8, out="a"):
 
 def story(run, tmp_path):
     """What comes after training: an erasure and its evidence."""
-    after = run.forget([2], repair=3, out=tmp_path / "after", progress=False)
+    after = run.forget([2], repair=6, out=tmp_path / "after", progress=False)
     assert after.lineage.erased == (2,)
     audit = after.audit(progress=False)
     status = {check.name: check.status for check in audit.checks}

@@ -19,6 +19,7 @@ from fedstein.engines import ENGINES, Local
 from fedstein.inference import KERNELS, STEP_RULES
 from fedstein.methods import FACTORS, METHODS, FedAvg
 from fedstein.methods.factors import Kde, Linear
+from fedstein.posterior import POSTERIORS
 from fedstein.protocol import SCHEDULERS
 from fedstein.testing import (
     check_data_source,
@@ -26,6 +27,7 @@ from fedstein.testing import (
     check_kernel,
     check_method,
     check_partitioner,
+    check_posterior,
     check_scheduler,
     check_step_rule,
     check_tracker,
@@ -343,6 +345,31 @@ def unsafe(rule, particles, phi):
 )
 def test_a_step_rule_that_is_none_is_noticed(move, words):
     refused(words, check_step_rule, partial(Rule, move=move))
+
+
+# Posteriors
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_posteriors(name):
+    check_posterior(POSTERIORS[name])
+
+
+@pytest.mark.parametrize(
+    ("words", "maker"),
+    [
+        ("Members must be", lambda last, means, settings, generator: means),
+        ("must be finite", lambda last, means, settings, generator: means[0] / (means[0] - means[0])),
+        ("changes the window", lambda last, means, settings, generator: means.mul_(2.0)[0]),
+        ("changes the particles", lambda last, means, settings, generator: last.add_(1.0)),
+        ("differs between", lambda last, means, settings, generator: last + torch.rand(1)),
+        ("must be there too", lambda last, means, settings, generator: 2 * last),
+        ("must be torch.float32", lambda last, means, settings, generator: last.double()),
+        ("raises KeyError", lambda last, means, settings, generator: {}["mean"]),
+    ],
+)
+def test_posteriors_that_are_none(words, maker):
+    refused(words, check_posterior, maker)
 
 
 # Schedulers

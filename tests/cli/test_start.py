@@ -119,7 +119,9 @@ def test_without_the_extras_all_but_reports_work(tmp_path):
 def test_ctrl_c_at_any_moment_ends_in_one_line(command, times, seconds, tmp_path):
     chance = random.Random(0)
     codes = []
-    for number in range(times):
+    for number in range(5 * times):
+        if number >= times and 130 in codes:
+            break  # on a busy machine Python itself takes longer to start: later moments are tried as well
         process = subprocess.Popen(
             [sys.executable, "-m", "fedstein", *command], cwd=tmp_path, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},

@@ -183,5 +183,5 @@ def test_the_preset_is_the_letters_setting():
     assert config.data.partition == "class-pairs"
     assert config.pretrain.rounds > 0
     assert config.uplink.budget == "1.0d"
-    with pytest.raises(UserError, match="must be one of unlearning"):
+    with pytest.raises(UserError, match="must be one of letter, letter-unlearning, unlearning"):
         load_preset("unlearnin")

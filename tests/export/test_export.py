@@ -137,7 +137,7 @@ def test_it_is_served_with_torch_alone(place):
 
 def test_the_card_says_what_was_done_and_nothing_of_this_machine(place):
     run = train("model.hidden=[16]")
-    after = run.forget([2], repair=2, out="b", progress=False)
+    after = run.forget([2], repair=3, out="b", progress=False)
     with pytest.raises(fs.UserError, match="were purged"):
         fs.open("a", careful=False).export("out")
     after.audit(progress=False)

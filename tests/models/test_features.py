@@ -150,7 +150,7 @@ def test_a_run_keeps_features_with_their_owners_and_an_erasure_purges_them(nets,
     after = fs.train_config(fs.config(None, *SETTINGS, "rounds=6"), "b", progress=False)
     assert torch.equal(resumed.particles, after.particles)
     store._at_hand.clear()
-    without = fs.open("b").forget([2], repair=2, out="c", progress=False)
+    without = fs.open("b").forget([2], repair=3, out="c", progress=False)
     assert not (nets / "b" / "agents").exists() or not list((nets / "b" / "agents").rglob("features.npy"))
     assert not (nets / "b" / "features.npy").exists()
     assert not (nets / "c" / "agents" / "agent-2").exists()
@@ -164,7 +164,7 @@ def test_a_module_that_was_given_in_python_goes_through_its_frozen_part_once(tmp
     data = [(torch.randn(40, 4, generator=torch.Generator().manual_seed(k)), torch.arange(40) % 2) for k in range(2)]
     run = fs.train(
         Net(), data, test=data[0], method=fs.DSVGD(particles=3, local_steps=5, batch=10), rounds=6, progress=False,
-        out=tmp_path / "a",
+        out=tmp_path / "a", posterior=fs.Posterior("last"),
     )  # fmt: skip
     assert run.particles.shape == (3, 8)
     assert sum(counted) < 4 * 40 + 200  # 60 steps of ten examples by three particles would be 1,800 rows

@@ -90,7 +90,7 @@ def test_data_that_was_edited_is_refused_by_name(here, source):
 
 def test_what_is_known_of_an_agents_data_is_purged_with_it(here):
     train(table(here))
-    after = fs.open("a").forget(["cem"], out="b", repair=1, progress=False)
+    after = fs.open("a").forget(["cem"], out="b", repair=2, progress=False)
     for run, known in (("a", []), ("b", ["agent-0", "agent-1"])):
         assert sorted(path.parent.name for path in (here / run).rglob("data.json")) == known
     table(here, people=("ann", "bob"))  # whoever is gone takes its rows along

@@ -6,8 +6,8 @@ which follows no single agent, and keeps the last of these means, the window. Wh
 Agents and uplink know nothing of this, and it costs no bit.
 """
 
-from fedstein.posterior.members import POSTERIORS, members
+from fedstein.posterior.members import POSTERIORS, Maker, members
 from fedstein.posterior.settings import Posterior
 from fedstein.posterior.turns import MEAN, Turn, Turns
 
-__all__ = ["MEAN", "POSTERIORS", "Posterior", "Turn", "Turns", "members"]
+__all__ = ["MEAN", "POSTERIORS", "Maker", "Posterior", "Turn", "Turns", "members"]

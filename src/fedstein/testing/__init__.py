@@ -14,7 +14,7 @@ from fedstein.testing.engines import check_engine
 from fedstein.testing.factors import check_factor
 from fedstein.testing.likelihoods import check_likelihood
 from fedstein.testing.methods import check_method
-from fedstein.testing.parts import check_kernel, check_scheduler, check_step_rule, check_tracker
+from fedstein.testing.parts import check_kernel, check_posterior, check_scheduler, check_step_rule, check_tracker
 
 __all__ = [
     "check_data_source",
@@ -26,6 +26,7 @@ __all__ = [
     "check_method",
     "check_partitioner",
     "check_position_coder",
+    "check_posterior",
     "check_quantiser",
     "check_scheduler",
     "check_sparsifier",

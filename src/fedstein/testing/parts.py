@@ -17,12 +17,14 @@ from torch import Tensor
 
 from fedstein.coding import Upload
 from fedstein.inference import KernelMaker, StepRule, direction
+from fedstein.posterior import Maker, Posterior
 from fedstein.protocol import Scheduler, State, Told, Totals
 from fedstein.streams import stream
 from fedstein.trackers import TrackerMaker
 
 __all__ = [
     "check_kernel",
+    "check_posterior",
     "check_scheduler",
     "check_step_rule",
     "check_tracker",
@@ -90,6 +92,35 @@ def check_kernel(maker: KernelMaker) -> None:
             with working("SVGD with the kernel"):
                 phi = direction(particles, torch.ones_like(particles), kernel)
             that(phi.shape == particles.shape and torch.isfinite(phi).all(), "SVGD's direction must be finite.")
+
+
+def check_posterior(maker: Maker) -> None:
+    """A posterior makes finite members of any window, the same for equal arguments, and changes nothing it is given.
+
+    Args:
+        maker: makes them.
+
+    Raises:
+        AssertionError: with a sentence that says what is wrong.
+    """
+    for turns, particles, dim in ((1, 1, 4), (1, 3, 4), (7, 1, 30), (5, 4, 2)):
+        for spread in (1.0, 0.0):
+            means = torch.randn((turns, particles, dim), generator=stream(0, "posterior"))
+            means = 2.0 + spread * means
+            last, before = means[-1].clone(), means.clone()
+            with working("The posterior"):
+                members, again = (maker(last, means, Posterior(), stream(0, "posterior")) for _ in range(2))
+            that(torch.equal(means, before), "The posterior changes the window that it is given.")
+            that(torch.equal(last, before[-1]), "The posterior changes the particles that it is given.")
+            shape = tuple(members.shape)
+            that(len(shape) == 2 and shape[0] > 0 and shape[1] == dim, f"Members must be (M, {dim}). Got {shape}.")
+            that(members.dtype == means.dtype, f"Members must be {means.dtype}. Got {members.dtype}.")
+            that(torch.isfinite(members).all(), "Members must be finite, also where all turn means coincide.")
+            that(torch.equal(members, again), "The posterior differs between two calls with equal arguments.")
+            that(
+                spread > 0 or torch.allclose(members, torch.full_like(members, 2.0)),
+                "Where all turn means coincide, the members must be there too.",
+            )
 
 
 def check_step_rule(maker: Callable[[float], StepRule]) -> None:
