@@ -11,7 +11,7 @@ parts = iid(digits.train.y, 5, None, torch.Generator().manual_seed(0))
 agents = [(digits.train.x[part], digits.train.y[part]) for part in parts]
 
 module = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-method = fedstein.DSVGD(particles=10, step_size=3e-3)
+method = fedstein.DSVGD(particles=10)
 run = fedstein.train(module, agents, method=method, rounds=100, test=(digits.test.x, digits.test.y))
 
 print({name: round(run.metrics[name], 3) for name in ("accuracy", "ece", "nll")})

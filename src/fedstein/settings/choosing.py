@@ -18,7 +18,7 @@ from fedstein.protocol.uplink import Uplink
 __all__ = ["Choice", "choose", "choose_parts"]
 
 _CLASSES = ("categorical", "bernoulli")  # likelihoods whose gradients have a known scale
-_ALIKE, _UNLIKE = 0.2, 0.1  # plain steps, for agents whose data is alike or not
+_ALIKE, _UNLIKE = 0.2, 0.05  # plain steps, for agents whose data is alike or not
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _choices(table: dict[str, Any]) -> Iterator[Choice]:
         yield Choice("method.particles", 1, "one chain: its way is the posterior, for a fraction of the download")
         if not linear:
             yield Choice("method.kernel", "none", "a kernel has brought nothing over chains that stand alone")
-    if not linear and "step_size" not in method and table.get("likelihood", {}).get("name", "categorical") in _CLASSES:
+    if not linear and table.get("likelihood", {}).get("name", "categorical") in _CLASSES:
         yield Choice("method.step", "gradient", "what plain steps change compresses best")
         if table["method"]["step"] == "gradient":
             alike = _alike(data)
