@@ -1,11 +1,12 @@
-"""`kde` factors over rounds, in one and in two dimensions: total variation to the exact product of two agents.
+"""`kde` factors over rounds, in one and in two dimensions: total variation to the exact product of the agents.
 
     python experiments/theory/kde.py      # two minutes
 
-Each agent's likelihood is a mixture of two Gaussians, in one dimension that of tests/methods/test_truth.py; in two
-dimensions its parts lie apart in both. The prior is uniform on (-6, 6). All settings are those that come with the
-factor, but for 200 local steps. The last column is what independent draws of the exact posterior have under the same
-KDE (the mean over 20 draws): nobody can expect much less.
+mixtures: two agents, a mixture of two Gaussians each, in one dimension that of tests/methods/test_truth.py.
+corners: four agents, a Gaussian of standard deviation 1.5 each, whose means are (+-1.5, +-1.5), or the first of these.
+
+The prior is uniform on (-6, 6). All settings are those that come with the factor, but for 200 local steps. The last
+column is what independent draws of the exact posterior have under the same KDE, the mean over 20 times.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ from fedstein.protocol.server import rounds, start
 
 ROUNDS = (1, 2, 4, 6, 10, 20, 40, 60)
 BANDWIDTH = 0.55
+CORNERS = ((1.5, 1.5), (-1.5, 1.5), (1.5, -1.5), (-1.5, -1.5))
+PROBLEMS = {
+    "mixtures": [
+        [(0.5, (-1.5, -0.75), 0.8), (0.5, (1.5, 0.75), 0.8)],
+        [(0.7, (0.0, 0.0), 1.0), (0.3, (2.5, 1.25), 1.0)],
+    ],
+    "corners": [[(0.5, corner, 1.5), (0.5, corner, 1.5)] for corner in CORNERS],
+}
 
 
 class Mixture(nn.Module):
@@ -52,18 +61,15 @@ def log_mixture(at: Tensor, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Product:
-    """Two agents in so many dimensions, and their product on a grid."""
+    """Agents in so many dimensions, and their product on a grid."""
 
     dim: int
+    problem: str = "mixtures"
 
     @property
     def agents(self) -> list[Examples]:
-        """The second coordinate of every mean is that of the first, halved."""
-        first = [(0.5, -1.5, 0.8), (0.5, 1.5, 0.8)]
-        second = [(0.7, 0.0, 1.0), (0.3, 2.5, 1.0)]
-        rows = (
-            [[weight, *[mean, mean / 2][: self.dim], std] for weight, mean, std in parts] for parts in (first, second)
-        )
+        """As the module's text says."""
+        rows = [[[weight, *mean[: self.dim], std] for weight, mean, std in parts] for parts in PROBLEMS[self.problem]]
         return [Examples(torch.tensor(row).reshape(1, -1), torch.zeros(1)) for row in rows]
 
     @property
@@ -90,7 +96,7 @@ class Product:
             found.append(self.distance(self.grid[places]))
         return sum(found) / len(found)
 
-    def over_rounds(self, method: DSVGD, seed: int = 0) -> dict[int, float]:
+    def over_rounds(self, method: DSVGD, last: int = ROUNDS[-1], seed: int = 0) -> dict[int, float]:
         """The distance after some of the rounds."""
         task = Task(TorchModule(Mixture(self.dim), negative), UniformPrior(-6.0, 6.0), "prior")
         holdings = Holdings(self.agents)
@@ -98,29 +104,29 @@ class Product:
         for state, _ in rounds(task, holdings, method, Schedule(), seed, first, Local(task, holdings)):
             if state.round in ROUNDS:
                 found[state.round] = self.distance(state.particles)
-            if state.round == ROUNDS[-1]:
+            if state.round == last:
                 return found
         raise AssertionError("rounds have no end")
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(
-        "| dimensions | particles | kernel | " + " | ".join(f"round {round}" for round in ROUNDS) + " | exact draws |"
-    )
-    print("|---|---|---|" + "---|" * (len(ROUNDS) + 1))
-    for dim, count, kernel, extra in (
-        (1, 50, "density", {}),
-        (1, 50, "rbf", {"step_size": 0.5}),
-        (2, 100, "density", {}),
-        (2, 300, "density", {}),
-        (2, 100, "rbf", {"step_size": 0.5}),
+    print("| problem | d | particles | kernel | " + " | ".join(f"round {round}" for round in ROUNDS) + " | draws |")
+    print("|---|---|---|---|" + "---|" * (len(ROUNDS) + 1))
+    for problem, dim, count, kernel, extra in (
+        ("mixtures", 1, 50, "density", {}),
+        ("mixtures", 1, 50, "rbf", {"step_size": 0.5}),
+        ("mixtures", 2, 100, "density", {}),
+        ("mixtures", 2, 100, "rbf", {"step_size": 0.5}),
+        ("corners", 1, 50, "density", {}),
+        ("corners", 2, 50, "density", {}),
+        ("corners", 2, 200, "density", {}),
     ):
         method = DSVGD(factor="kde", kernel=kernel, particles=count, local_steps=200, kde_bandwidth=BANDWIDTH, **extra)
-        product = Product(dim)
+        product = Product(dim, problem)
         found = product.over_rounds(method)
         cells = " | ".join(f"{found[round]:.3f}" for round in ROUNDS)
-        print(f"| {dim} | {count} | `{kernel}` | {cells} | {product.of_draws(count):.3f} |", flush=True)
+        print(f"| {problem} | {dim} | {count} | `{kernel}` | {cells} | {product.of_draws(count):.3f} |", flush=True)
 
 
 if __name__ == "__main__":
