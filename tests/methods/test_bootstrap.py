@@ -17,6 +17,7 @@ from fedstein.engines import Local
 from fedstein.errors import UserError
 from fedstein.inference import GaussianPrior
 from fedstein.methods import DSVGD
+from fedstein.methods.forget_svgd import ForgetSVGD
 from fedstein.models import Task, TorchModule
 from fedstein.protocol import Schedule
 from fedstein.protocol.server import rounds, start
@@ -33,6 +34,9 @@ class Watched:
         self.model, self.dim, self.device, self.likelihood = model, model.dim, model.device, model.likelihood
         self.seen = []
 
+    def draw(self, count, generator):
+        return self.model.draw(count, generator)
+
     def loss_gradient(self, particles, x, y, scale=1.0, out=None, **weights):
         self.seen.append((x[:, 0].clone(), weights))
         return self.model.loss_gradient(particles, x, y, scale=scale, out=out, **weights)
@@ -45,7 +49,7 @@ def watched(method, agent=0, round=0, seed=0):
     data.x[:, 0] = torch.arange(len(data))
     model = Watched(task.model)
     task = replace(task, model=model)
-    visit = visit_of(task, data, method.start(replace(task, init="prior"), stream(0, "particles")), {}, round, 3)
+    visit = visit_of(task, data, method.start(task, stream(0, "particles")), {}, round, 3)
     visit = replace(visit, stream=partial(stream, seed, round=round, agent=agent))
     method.visit(visit)
     found = torch.full((len(data), method.particles), torch.nan)
@@ -67,6 +71,14 @@ def test_an_example_has_its_own_weights_at_every_visit(batch):
     assert torch.equal(watched(method, round=7), first)
     assert not torch.equal(watched(method, agent=1), first)
     assert not torch.equal(watched(method, seed=1), first)
+
+
+def test_what_is_forgotten_is_weighed_as_it_was_learnt():
+    method = DSVGD(kernel="none", particles=6, local_steps=9, batch=7, resample="bootstrap")
+    guarded = ForgetSVGD(**method.model_dump(), chance=False)
+    assert torch.equal(watched(guarded), watched(method))
+    assert ForgetSVGD.of(method, guarded=True).resample == "bootstrap"
+    assert ForgetSVGD.of(method, guarded=False).resample == "none"  # the letter's kernel mixes particles
 
 
 def test_nobody_is_weighed_unless_it_is_asked_for():

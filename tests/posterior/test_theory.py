@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import runpy
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from fedstein.engines import Local
+from fedstein.methods import DSVGD
 from fedstein.posterior import Posterior, Turns, members
-from fedstein.protocol.server import start
+from fedstein.protocol import Schedule
+from fedstein.protocol.server import rounds, start
 
 WAY = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "theory" / "way.py"))
 Way, matching_step = WAY["Way"], WAY["matching_step"]
@@ -111,6 +115,18 @@ def test_the_way_of_linear_factors_is_about_its_anchor():
     *_, posterior = means(way, holdings.agents)
     exact = posterior + way.posterior / way.std**2 * anchor
     assert (mean_over(turns) - exact).square().mean() < 0.01 * way.posterior
+
+
+def test_chains_see_the_same_minibatches():
+    task, holdings = FLAT.problem(200, 0)
+    method = DSVGD(
+        **FLAT.method().model_dump() | {"particles": 2, "kde_bandwidth": 1e9}
+    )  # each pulled to its own place
+    first = start(task, method, 0)
+    state, _ = next(islice(rounds(task, holdings, method, Schedule(), 0, first, Local(task, holdings)), 99, None))
+    one, other = state.particles[:, 200:]
+    moved = replace(FLAT, bandwidth=1e9).last ** 0.5
+    assert (one - other).abs().max() < 1e-3 * moved
 
 
 @pytest.mark.parametrize("way", [Way(0.02), Way(0.1), Way(0.3)])

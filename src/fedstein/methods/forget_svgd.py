@@ -39,7 +39,14 @@ from fedstein.methods.dsvgd import DSVGD
 __all__ = ["ForgetSVGD"]
 
 # The letter's own, whatever the run: only temperature, likelihood, batches and the number of local steps are its.
-LETTER = {"factor": "kde", "kde_floor": 0.0, "kernel": "rbf", "step": "ema-adagrad", "step_size": 1e-3}
+LETTER = {
+    "factor": "kde",
+    "kde_floor": 0.0,
+    "kernel": "rbf",
+    "resample": "none",
+    "step": "ema-adagrad",
+    "step_size": 1e-3,
+}
 
 
 class ForgetSVGD(DSVGD):
