@@ -5,8 +5,9 @@
 mixtures: two agents, a mixture of two Gaussians each, in one dimension that of tests/methods/test_truth.py.
 corners: four agents, a Gaussian of standard deviation 1.5 each, whose means are (+-1.5, +-1.5), or the first of these.
 
-The prior is uniform on (-6, 6). All settings are those that come with the factor, but for 200 local steps. The last
-column is what independent draws of the exact posterior have under the same KDE, the mean over 20 times.
+The prior is uniform on (-6, 6). All settings are those that come with the factor, but for 200 local steps, and steps of
+0.5 with `rbf`. The last column is what independent draws of the exact posterior have under the same KDE, the mean over
+20 times.
 """
 
 from __future__ import annotations
