@@ -47,6 +47,7 @@ SETTINGS = {
     "flat": ("uplink.budget=1.0d",),
     "plain": (),
     "linear": ("method.factor=linear", "uplink.budget=2.0d", "uplink.feedback=true", "schedule.agents_per_round=3"),
+    "bootstrap": ("method.factor=linear", "method.resample=bootstrap", "prior.init=prior", "uplink.budget=2.0d"),
     "kde": ("method.factor=kde", "method.distil_steps=3", "uplink.budget=2.0d", "schedule.agents_per_round=2"),
     "informed": (
         "uplink.budget=1.0d",
@@ -219,7 +220,7 @@ def test_other_frozen_values_than_the_order_is_about_are_refused(tmp_path):
         head.network(values)
 
 
-@pytest.mark.parametrize("name", ["linear", "kde", "informed"])
+@pytest.mark.parametrize("name", ["linear", "bootstrap", "kde", "informed"])
 def test_ray_gives_the_same_bits(name, cluster):
     config = make_config(overrides=[*BASE, *SETTINGS[name]])
     problem = build_problem(config)

@@ -21,6 +21,7 @@ CASES = [
     ("qlsd", {"keep": 0.2}),
     ("dsvgd", {"factor": "kde", "distil_steps": 3}),
     ("dsvgd", {"factor": "linear"}),
+    ("dsvgd", {"factor": "linear", "resample": "bootstrap"}),
     ("dsvgd", {"kernel": "imq", "step": "adagrad", "step_size": 0.01}),
     ("svgd", {"kernel": "imq", "likelihood": "mean"}),
 ]

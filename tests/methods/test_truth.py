@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +48,16 @@ def test_kde_factors_reach_the_exact_product_and_stay(settings, excess):
     floor = history[0]["smoothing_floor"]
     assert distances[0] > floor + 0.1  # one agent alone is not the answer
     assert max(distances[9:]) < floor + excess
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_kde_factors_are_right_after_one_visit_each_and_drift_in_two_dimensions(dim):
+    """Four Gaussians at the corners of a square: the whole table is that of experiments/theory/kde.py."""
+    kde = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "theory" / "kde.py"))
+    method = DSVGD(factor="kde", particles=50, local_steps=200)
+    distances = kde["Product"](dim, "corners").over_rounds(method, last=10)
+    assert distances[4] < 0.1  # every agent was visited once
+    assert distances[10] < 0.05 if dim == 1 else distances[10] > 0.2
 
 
 @pytest.fixture

@@ -130,14 +130,15 @@ def batch(kind, size, generator):
     return torch.randn(size, *shapes[kind], generator=generator), y
 
 
-def autograd(made, particles, x, y):
+def autograd(made, particles, x, y, weights=None):
     """Gradients by a plain loop over networks."""
     rows = []
-    for particle in particles:
+    for place, particle in enumerate(particles):
         network = copy.deepcopy(made).eval()
         trained = [p for p in network.parameters() if p.requires_grad]
         nn.utils.vector_to_parameters(particle.clone(), trained)
-        nn.functional.cross_entropy(single_output(network(x.clone())), y).backward()
+        losses = nn.functional.cross_entropy(single_output(network(x.clone())), y, reduction="none")
+        (losses if weights is None else losses * weights[place]).mean().backward()
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in trained]
         rows.append(torch.cat([piece.flatten() for piece in pieces]))
     return torch.stack(rows)
@@ -247,6 +248,36 @@ def test_loop_is_vmap_for_any_particles_and_batch(count, size, scale, seed):
     particles = both.draw(count, generator)
     ours, expected = (model.loss_gradient(particles, x, y, scale) for model in (loop, both))
     assert (ours - expected).norm() <= 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_can_be_weighted_for_each_particle(name, generator):
+    make, kind, can_vmap = MODULES[name]
+    made = make()
+    x, y = batch(kind, 6, generator)
+    for way in ("loop", "vmap") if can_vmap else ("loop",):
+        model = TorchModule(made, way=way)
+        particles = model.draw(3, generator)
+        weights = 3 * torch.rand(3, 6, generator=generator)
+        out = torch.full_like(particles, torch.nan)
+        assert model.loss_gradient(particles, x, y, scale=-2.0, out=out, weights=weights) is out
+        assert off(out, -2.0 * autograd(made, particles, x, y, weights)) < 1e-5
+        plain = model.loss_gradient(particles, x, y)
+        assert off(model.loss_gradient(particles, x, y, weights=torch.ones(3, 6)), plain) < 1e-6
+        assert torch.equal(model.loss_gradient(particles, x, y, weights=None), plain)
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop"])
+def test_weights_that_do_not_fit_are_refused(way, generator):
+    x, y = batch(FLAT, 6, generator)
+    model = TorchModule(head(), way=way)
+    particles = model.draw(3, generator)
+    for shape in ((6,), (3, 5), (1, 6), (3, 1)):
+        with pytest.raises(UserError, match=r"'weights' must be \(3, 6\): particles, examples"):
+            model.loss_gradient(particles, x, y, weights=torch.ones(shape))
+    summed = TorchModule(head(), mean_loss, way=way)
+    with pytest.raises(UserError, match="one loss for each example"):
+        summed.loss_gradient(particles, x, y, weights=torch.ones(3, 6))
 
 
 @pytest.mark.parametrize("way", ["vmap", "loop"])

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from fedstein.errors import UserError
+from fedstein.likelihoods import Categorical, Gaussian
 from fedstein.models import DenseStack, TorchModule, dense, particle_model
 
 
@@ -47,6 +48,29 @@ def test_both_paths_agree(name, n, batch, generator):
     torch.testing.assert_close(
         log_probabilities(fast, particles, x), log_probabilities(general, particles, x), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(), Categorical(class_weights=(1.0, 2.0, 0.5)), Gaussian(std=2.0)])
+@pytest.mark.parametrize("batch", [1, 7, 300])
+@pytest.mark.parametrize("name", ["tanh, three layers", "linear"])
+def test_both_paths_weigh_examples_alike(name, batch, likelihood, generator):
+    module = nn.Linear(20, 3) if name == "linear" else STACKS[name]()
+    fast, general = particle_model(module, likelihood), TorchModule(module, likelihood, way="loop")
+    assert isinstance(fast, DenseStack)
+    x, y = random_batch(module, batch, generator)
+    if isinstance(likelihood, Gaussian):
+        y = torch.randn(batch, 3, generator=generator)
+    particles = general.draw(4, generator)
+    particles += 0.05 * torch.randn(particles.shape, generator=generator)
+    weights = -torch.rand(4, batch, generator=generator).log()
+    out = torch.full_like(particles, torch.nan)
+    assert fast.loss_gradient(particles, x, y, scale=-2.0, out=out, weights=weights) is out
+    torch.testing.assert_close(out, general.loss_gradient(particles, x, y, -2.0, weights=weights), rtol=1e-4, atol=1e-5)
+    plain = fast.loss_gradient(particles, x, y)
+    alike = fast.loss_gradient(particles, x, y, weights=torch.ones(4, batch))
+    assert (alike - plain).norm() <= 1e-6 * plain.norm()
+    with pytest.raises(UserError, match="'weights' must be"):
+        fast.loss_gradient(particles, x, y, weights=torch.ones(batch))
 
 
 def test_general_path_is_autograd_on_a_cnn(generator):

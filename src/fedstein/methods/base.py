@@ -13,9 +13,9 @@ Everything a method needs is in `Visit`; it reads no files and keeps no state of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import AfterValidator, Field
@@ -27,13 +27,19 @@ from fedstein.errors import UserError
 from fedstein.inference import STEP_RULES, Prior, StepRule, step_rule
 from fedstein.models import ParticleModel, Task
 
-__all__ = ["BayesianMethod", "Likelihood", "Memory", "Method", "StepName", "Visit", "minibatches"]
+__all__ = ["BayesianMethod", "Draws", "Likelihood", "Memory", "Method", "StepName", "Visit", "minibatches", "places"]
 
 Memory = dict[str, Tensor]
 """What an agent keeps between visits. All of it is derived from its data: erasing an agent deletes it."""
 
 Likelihood = Literal["mean", "sum"]
 StepName = Annotated[str, AfterValidator(STEP_RULES.check)]
+
+
+class Draws(Protocol):
+    """The random stream of a purpose: of this round, or of one that is named and so the same at every visit."""
+
+    def __call__(self, purpose: str, *, round: int = ...) -> torch.Generator: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Visit:
     round: int  # from 0
     agents: int  # how many agents there are in all
     shares: tuple[float, ...]  # the weights of all differences that this round will apply
-    stream: Callable[[str], torch.Generator]  # by purpose
+    stream: Draws  # by purpose
 
 
 class Method(Checked):
@@ -178,16 +184,29 @@ def minibatches(
         generator: of the order.
         draws: of what a data set draws for an item each time; the same for every batch if left out.
     """
-    if batch >= len(data):
+    for now in places(len(data), batch, steps, generator):
+        yield _read(data.x, now, draws), data.y if isinstance(now, slice) else data.y[now]
+
+
+def places(count: int, batch: int, steps: int, generator: torch.Generator) -> Iterator[Tensor | slice]:
+    """Where the examples of each minibatch are.
+
+    Args:
+        count: of the examples there are.
+        batch: of each; all of them, in their order, where there are no more.
+        steps: how many.
+        generator: of the order.
+    """
+    if batch >= count:
         for _ in range(steps):
-            yield _read(data.x, slice(None), draws), data.y
+            yield slice(None)
         return
     order = torch.empty(0, dtype=torch.int64)
     for _ in range(steps):
         if len(order) < batch:
-            order = torch.cat([order, torch.randperm(len(data), generator=generator)])
+            order = torch.cat([order, torch.randperm(count, generator=generator)])
         now, order = order[:batch], order[batch:]
-        yield _read(data.x, now, draws), data.y[now]
+        yield now
 
 
 def _read(x: Rows, where: Tensor | slice, draws: torch.Generator | None) -> Tensor:

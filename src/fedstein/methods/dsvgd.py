@@ -13,17 +13,21 @@ What the agent's factor t_k is, and where it deviates from the letter: `methods/
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, Field, model_validator
 from torch import Tensor
 
 from fedstein.inference import KERNELS, Kernel, Prior, svgd
-from fedstein.methods.base import BayesianMethod, Memory, StepName, Visit
+from fedstein.methods.base import BayesianMethod, Memory, StepName, Visit, places
 from fedstein.methods.factors import FACTORS, Factor
 
 __all__ = ["DSVGD"]
+
+Weights = dict[str, Tensor]
+"""Arguments of a gradient: `weights` (N, B), or none, so that a model that knows none can do without."""
 
 
 class DSVGD(BayesianMethod):
@@ -52,6 +56,11 @@ class DSVGD(BayesianMethod):
     distil_steps: int = Field(200, ge=1, description="steps of the second loop, which distils local particles (kde)")
     distil_step_size: float = Field(0.05, gt=0, allow_inf_nan=False, description="its plain step size")
     stiffness: float = Field(10.0, gt=0, allow_inf_nan=False, description="rho, the pull of factor linear")
+    resample: Literal["none", "bootstrap"] = Field(
+        "none",
+        description="bootstrap: each particle weighs an agent's examples in its own way, which gives the particles the "
+        "spread that the data's noise has (with factor linear and prior.init = 'prior'; kernel none)",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -69,6 +78,11 @@ class DSVGD(BayesianMethod):
         if self.contributes.can_be_taken_back and self.kernel != "none":
             raise ValueError(
                 f"kernel must be 'none' with factor '{self.factor}': each particle has a target of its own, "
+                f"so a kernel that mixes them has no meaning. Got '{self.kernel}' instead."
+            )
+        if self.resample != "none" and self.kernel != "none":
+            raise ValueError(
+                f"kernel must be 'none' with resample '{self.resample}': each particle has data weighted for it alone, "
                 f"so a kernel that mixes them has no meaning. Got '{self.kernel}' instead."
             )
         return self
@@ -117,12 +131,12 @@ class DSVGD(BayesianMethod):
     def visit(self, visit: Visit) -> Tensor:
         """L local steps towards the tilted distribution (equations 5 to 7)."""
         weight = self.data_weight(visit)
-        batches = self.minibatches(visit)
+        batches, weights = self.minibatches(visit), self.example_weights(visit)
         buffer = torch.empty_like(visit.particles)
 
         def score(particles: Tensor, step: int) -> Tensor:
             x, y = next(batches)
-            gradient = visit.model.loss_gradient(particles, x, y, scale=-weight, out=buffer)
+            gradient = visit.model.loss_gradient(particles, x, y, scale=-weight, out=buffer, **next(weights))
             return self.contributes.add_cavity_score(gradient, particles, visit, self)
 
         return svgd(visit.particles, score, self.make_kernel(), self.rule(weight), self.local_steps)
@@ -130,6 +144,25 @@ class DSVGD(BayesianMethod):
     def settle(self, visit: Visit, applied: Tensor) -> Memory:
         """Bring the factor t_k up to date with what was applied."""
         return self.contributes.settle(visit, applied, self)
+
+    def example_weights(self, visit: Visit) -> Iterator[Weights]:
+        """For each minibatch of the visit, how each particle weighs its examples; nothing without resampling.
+
+        They are Rubin's Bayesian bootstrap of the agent's examples, Exp(1) draws divided by their mean. An example has
+        its place in the agent's data, and with it the same weights at every visit: nobody has to remember them.
+        """
+        if self.resample == "none":
+            while True:
+                yield {}
+        size = len(visit.data)
+        uniform = torch.rand(
+            len(visit.particles), size, generator=visit.stream("bootstrap", round=0), dtype=torch.float64
+        )
+        drawn = -torch.log1p(-uniform)  # written out: exponential_ is another one on another build of torch
+        drawn = (drawn / drawn.mean(1, keepdim=True)).float()
+        # The same stream as that of the minibatches, so the same order.
+        for now in places(size, self.batch, self.local_steps, visit.stream("batches")):
+            yield {"weights": drawn[:, now].to(visit.particles.device)}
 
     def make_kernel(self) -> Kernel:
         """The kernel of a visit."""

@@ -39,7 +39,14 @@ from fedstein.methods.dsvgd import DSVGD
 __all__ = ["ForgetSVGD"]
 
 # The letter's own, whatever the run: only temperature, likelihood, batches and the number of local steps are its.
-LETTER = {"factor": "kde", "kde_floor": 0.0, "kernel": "rbf", "step": "ema-adagrad", "step_size": 1e-3}
+LETTER = {
+    "factor": "kde",
+    "kde_floor": 0.0,
+    "kernel": "rbf",
+    "resample": "none",
+    "step": "ema-adagrad",
+    "step_size": 1e-3,
+}
 
 
 class ForgetSVGD(DSVGD):
@@ -67,21 +74,22 @@ class ForgetSVGD(DSVGD):
     def visit(self, visit: Visit) -> Tensor:
         """L local steps towards the tilted distribution of equation 8."""
         weight = self.data_weight(visit)
-        batches = self.minibatches(visit)
+        batches, weights = self.minibatches(visit), self.example_weights(visit)
         buffer = torch.empty_like(visit.particles)
         visit = self._with_local_particles(visit)
         before = visit.memory.get("before", visit.particles)
         highest = float(log_kde(before, before, self.kde_bandwidth).max())
 
         def push(particles: Tensor) -> Tensor:
-            x, y = next(batches)
+            (x, y), weighed = next(batches), next(weights)
             size = len(x)
             if self.guarded and self.chance and visit.model.likelihood.predicts:
                 known = self._better_than_a_guess(visit, particles, x, y)
-                x, y = x[known], y[known]
+                x, y, weighed = x[known], y[known], {name: value[:, known] for name, value in weighed.items()}
             if len(x) == 0:
                 return buffer.zero_()
-            return visit.model.loss_gradient(particles, x, y, scale=weight * len(x) / size, out=buffer)
+            scale = weight * len(x) / size
+            return visit.model.loss_gradient(particles, x, y, scale=scale, out=buffer, **weighed)
 
         def score(particles: Tensor, step: int) -> Tensor:
             gradient = push(particles)

@@ -33,9 +33,18 @@ class ParticleModel(Protocol):
         ...
 
     def loss_gradient(
-        self, particles: Tensor, x: Tensor, y: Tensor, scale: float = 1.0, out: Tensor | None = None
+        self,
+        particles: Tensor,
+        x: Tensor,
+        y: Tensor,
+        scale: float = 1.0,
+        out: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """(N, dim): `scale` times the gradients of the mean loss; written into `out` if given."""
+        """(N, dim): `scale` times the gradients of the mean loss; written into `out` if given.
+
+        With `weights` (N, B) it is that of each particle's own mean of weighted losses, which is divided by B still.
+        """
         ...
 
     def outputs(self, particles: Tensor, x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedstein.devices import CPU, with_number
 from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood
+from fedstein.models.refusals import fitting
 
 __all__ = ["Activation", "DenseStack", "Precision", "has_bf16_units", "takes_bf16"]
 
@@ -123,9 +124,15 @@ class DenseStack:
         return self._forward(particle[None], x.reshape(len(x), -1))[-2][0].T.contiguous()
 
     def loss_gradient(
-        self, particles: Tensor, x: Tensor, y: Tensor, scale: float = 1.0, out: Tensor | None = None
+        self,
+        particles: Tensor,
+        x: Tensor,
+        y: Tensor,
+        scale: float = 1.0,
+        out: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """(N, dim): `scale` times the gradients of the mean loss."""
+        """(N, dim): `scale` times the gradients of the mean loss, or of losses weighted by (N, B)."""
         x = x.reshape(len(x), -1)
         n, batch = len(particles), len(x)
         gradient = torch.empty_like(particles) if out is None else out
@@ -137,6 +144,8 @@ class DenseStack:
         else:
             delta = self._slope(outputs.transpose(1, 2), y).transpose(1, 2).contiguous()
         delta.mul_(scale / batch)
+        if weights is not None:
+            delta.mul_(fitting(weights, (n, batch))[:, None])
         for layer in reversed(range(len(self._slices))):
             below_width, width = self.sizes[layer], self.sizes[layer + 1]
             start, bias, end = self._slices[layer]

@@ -15,7 +15,7 @@ from fedstein.errors import UserError
 from fedstein.likelihoods import Categorical, Likelihood, OwnLoss
 from fedstein.models.dense import Activation, DenseStack, Precision, takes_bf16
 from fedstein.models.held import Held, Loss, device_of
-from fedstein.models.refusals import Takes, check_module, notes_on, takes
+from fedstein.models.refusals import Takes, check_module, fitting, notes_on, takes
 from fedstein.models.ways import Loop, Vmap, Way, Ways, faster
 
 __all__ = ["TorchModule", "cross_entropy", "particle_model"]
@@ -162,11 +162,19 @@ class TorchModule:
         return self._ways.losses(particles, x, y)
 
     def loss_gradient(
-        self, particles: Tensor, x: Tensor, y: Tensor, scale: float = 1.0, out: Tensor | None = None
+        self,
+        particles: Tensor,
+        x: Tensor,
+        y: Tensor,
+        scale: float = 1.0,
+        out: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """(N, dim): `scale` times the gradients of the mean loss."""
+        """(N, dim): `scale` times the gradients of the mean loss, or of losses weighted by (N, B)."""
         self.choose(x, y, particles)
-        return self._ways.gradient(particles, x, y, scale, out)
+        if weights is not None:
+            fitting(weights, (len(particles), len(x)))
+        return self._ways.gradient(particles, x, y, scale, out, weights)
 
     def outputs(self, particles: Tensor, x: Tensor) -> Tensor:
         """(N, B, ...)."""

@@ -12,7 +12,7 @@ from fedstein.errors import UserError
 from fedstein.models.held import Held
 from fedstein.models.norms import frozen_batch_norms
 
-__all__ = ["Takes", "check_module", "notes_on", "takes"]
+__all__ = ["Takes", "check_module", "fitting", "notes_on", "takes"]
 
 
 Takes = Literal["numbers", "ids", "either", "mixed"]
@@ -61,6 +61,13 @@ def check_module(held: Held, particles: Tensor, x: Tensor, y: Tensor, classifies
     _check_outputs(held, x, classifies)
     loss = _check_loss(held, x, y)
     return _check_gradient(held, loss)
+
+
+def fitting(weights: Tensor, shape: tuple[int, int]) -> Tensor:
+    """The weights of examples, if there is one for each particle and example."""
+    if weights.shape != shape:
+        raise UserError(f"The 'weights' must be {shape}: particles, examples. Got {tuple(weights.shape)} instead.")
+    return weights
 
 
 def _check_outputs(held: Held, x: Tensor, classifies: bool) -> None:

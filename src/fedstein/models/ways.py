@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from fedstein.devices import clock
+from fedstein.errors import UserError
 from fedstein.models.held import Held
 
 __all__ = ["Loop", "Vmap", "Way", "Ways", "faster"]
@@ -29,8 +30,13 @@ _AGREE, _AGREE_BF16 = 1e-3, 5e-2  # of the gradient's length; they are far neare
 class Ways(Protocol):
     """One way of computation."""
 
-    def gradient(self, particles: Tensor, x: Tensor, y: Tensor, scale: float, out: Tensor | None) -> Tensor:
-        """(N, dim): `scale` times the gradients of the mean loss; written into `out` if given."""
+    def gradient(
+        self, particles: Tensor, x: Tensor, y: Tensor, scale: float, out: Tensor | None, weights: Tensor | None = None
+    ) -> Tensor:
+        """(N, dim): `scale` times the gradients of the mean loss, or of losses weighted by (N, B).
+
+        Written into `out` if given.
+        """
         ...
 
     def losses(self, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -48,9 +54,15 @@ class Vmap:
     def __init__(self, held: Held) -> None:
         self._held = held
 
-    def gradient(self, particles: Tensor, x: Tensor, y: Tensor, scale: float, out: Tensor | None) -> Tensor:
+    def gradient(
+        self, particles: Tensor, x: Tensor, y: Tensor, scale: float, out: Tensor | None, weights: Tensor | None = None
+    ) -> Tensor:
         """(N, dim)."""
-        gradient: Tensor = vmap(grad(self._mean_loss), in_dims=(0, None, None))(particles, x, y)
+        gradient: Tensor
+        if weights is None:
+            gradient = vmap(grad(self._mean_loss), in_dims=(0, None, None))(particles, x, y)
+        else:
+            gradient = vmap(grad(self._weighted_loss), in_dims=(0, None, None, 0))(particles, x, y, weights)
         return torch.mul(gradient, scale, out=out)
 
     def losses(self, particles: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -66,6 +78,9 @@ class Vmap:
     def _mean_loss(self, particle: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._held.loss(self._call(particle, x), y).mean()
 
+    def _weighted_loss(self, particle: Tensor, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        return _weighted(self._held.loss(self._call(particle, x), y), weights).mean()
+
     def _call(self, particle: Tensor, x: Tensor) -> Tensor:
         held = self._held
         pieces = torch.split(particle, held.sizes)
@@ -80,14 +95,17 @@ class Loop:
     def __init__(self, held: Held) -> None:
         self._held = held
 
-    def gradient(self, particles: Tensor, x: Tensor, y: Tensor, scale: float, out: Tensor | None) -> Tensor:
+    def gradient(
+        self, particles: Tensor, x: Tensor, y: Tensor, scale: float, out: Tensor | None, weights: Tensor | None = None
+    ) -> Tensor:
         """(N, dim)."""
         held = self._held
         gradient = torch.empty_like(particles) if out is None else out
         with torch.enable_grad():
-            for particle, row in zip(particles, gradient, strict=True):
+            for place, (particle, row) in enumerate(zip(particles, gradient, strict=True)):
                 self._held.put_in(particle)
-                loss = held.loss(held.outputs(held.module, x), y).mean()
+                losses = held.loss(held.outputs(held.module, x), y)
+                loss = losses.mean() if weights is None else _weighted(losses, weights[place]).mean()
                 if loss.requires_grad:
                     # Not autograd.grad: modules that save memory by checkpoints know backward only.
                     loss.backward(torch.full_like(loss, scale))  # type: ignore[no-untyped-call]
@@ -112,6 +130,15 @@ class Loop:
                 self._held.put_in(particle)
                 outputs.append(self._held.outputs(self._held.module, x))
         return outputs
+
+
+def _weighted(losses: Tensor, weights: Tensor) -> Tensor:
+    if losses.shape != weights.shape:
+        raise UserError(
+            f"The 'loss' must give one loss for each example, so that they can be weighted: {tuple(weights.shape)}. "
+            f"Got {tuple(losses.shape)} instead."
+        )
+    return losses * weights
 
 
 def faster(held: Held, particles: Tensor, x: Tensor, y: Tensor) -> Way:

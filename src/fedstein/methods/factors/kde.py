@@ -1,7 +1,8 @@
 r"""``kde``: t_k is the KDE of the agent's local particles (the letter, equation 7 and what follows it).
 
-After a visit they are distilled towards :math:`t_k\, q_\mathrm{new} / q_\mathrm{old}`. Right in a few dimensions,
-meaningless in many.
+After a visit they are distilled towards :math:`t_k\, q_\mathrm{new} / q_\mathrm{old}`. Right in one dimension, and for
+one visit of each agent; in two dimensions agents that are visited again drift away, and in many it means nothing
+(docs/theory.md).
 
 Deviations from the letter: the distillation uses the flow of `SmoothedDensity` and a small floor under the densities,
 because with SVGD the KDE errors add up until the particles leave the posterior (docs/ideas.md).
@@ -31,7 +32,7 @@ class Kde(Factor):
     """Remembers local particles."""
 
     name: ClassVar[str] = "kde"
-    summary: ClassVar[str] = "t_k is a KDE of local particles: for one to three dimensions"
+    summary: ClassVar[str] = "t_k is a KDE of local particles: for one dimension, or one visit of each agent"
     keeps: ClassVar[tuple[str, ...]] = (_LOCAL,)
     fitting: ClassVar[Mapping[str, Any]] = {"kernel": "density", "step": "gradient", "step_size": 0.05}
 
