@@ -23,6 +23,7 @@ from fedstein.store.lineage import Lineage
 
 HERE = Path(__file__).parent
 SETTINGS = ["data.partition=dirichlet", "data.concentration=0.1", "uplink.budget=1.0d", "rounds=1000"]
+AGENTS = 10
 SHOWN = 60  # rounds of the way, the last ones
 EVERY = 10  # rounds between two points of the curves, half of them in the middle of a turn
 
@@ -49,7 +50,7 @@ class Follower:
 
 
 def measure() -> dict[str, Any]:
-    """The plane that the end of the way lies in, as well as a plane can, and the curves."""
+    """The end of the way, in the plane in which agents pull it to and fro most, and the curves."""
     config = choose_config({}, SETTINGS)[0]
     problem = prepare(config, Lineage())
     follower = Follower(problem, config.seed)
@@ -59,9 +60,10 @@ def measure() -> dict[str, Any]:
         watchers=[follower], link=config.uplink.link(config.method, problem.dim),
     )  # fmt: skip
     way = torch.stack(follower.way)
-    means = torch.stack([turn.mean()[0] for turn in follower.turns.window(SHOWN // 10)])
+    means = torch.stack([turn.mean()[0] for turn in follower.turns.window(SHOWN // AGENTS)])
     middle = way.mean(0)
-    plane = torch.linalg.svd(way - middle, full_matrices=False).Vh[:2].T
+    pulls = (way.unflatten(0, (-1, AGENTS)) - means[:, None]).mean(0)  # where each agent leaves it, on average
+    plane = torch.linalg.svd(pulls, full_matrices=False).Vh[:2].T
     return {
         "way": ((way - middle) @ plane).tolist(),
         "agents": follower.agents,
@@ -81,7 +83,7 @@ def main() -> None:
     u, v = zip(*numbers["means"], strict=True)
     plane.plot(u, v, color="black", lw=1.5, marker="D", ms=6, mec="white", zorder=3, label="turn means: the window")
     figure.colorbar(dots, ax=plane, ticks=range(10), label="who has just visited", shrink=0.9)
-    plane.set_title(f"The last {SHOWN} rounds in the plane where they move most", fontsize=10, loc="left")
+    plane.set_title(f"The last {SHOWN} rounds, in the plane in which agents pull most", fontsize=10, loc="left")
     plane.set_xlabel("first direction")
     plane.set_ylabel("second direction")
     plane.legend(frameon=False, fontsize=9, loc="best")

@@ -44,8 +44,9 @@ CHAIN = "the chain of the default"
 LETTERS = ["uplink.entries=fixed", "uplink.feedback=false", "uplink.common=false"]
 EVERYBODY = ["schedule.agents_per_round=10"]
 
-# What each rival may be tuned over. FedAvg with our coding is the chain of the default: one chain with flat factors does
-# what FedAvg does, and experiments/defaults has the step that is best for its last iterate: the same.
+# What each rival may be tuned over; where agents are unlike, plain steps shrink for them as they do for the default.
+# FedAvg with our coding is the chain of the default itself: one chain with flat factors does what FedAvg does, and the
+# step that is best for its last iterate is the same (experiments/defaults).
 TUNED = {
     "FedAvg, the letter's coding": [[*FEDAVG, *LETTERS, f"method.step_size={size}"] for size in (0.1, 0.2)],
     "FedAvg, all agents a round": [

@@ -130,7 +130,7 @@ def train(
         raise UserError("Give a 'likelihood', for instance fedstein.Gaussian(), or a 'loss', not both.")
     meant = loss if likelihood is None else likelihood
     known = "none" if loss is not cross_entropy else Categorical.name if likelihood is None else likelihood.name
-    method, uplink = choose_parts(method, uplink, known)
+    method, uplink = choose_parts(method, uplink, known, rounds)
     given = take(module, agents, test, meant, prior, precision, way, class_names, device_here(as_device(device)))
     config = Config(
         seed=seed,

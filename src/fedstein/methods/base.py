@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 import torch
 from pydantic import AfterValidator, Field
@@ -33,6 +33,7 @@ Memory = dict[str, Tensor]
 """What an agent keeps between visits. All of it is derived from its data: erasing an agent deletes it."""
 
 Likelihood = Literal["mean", "sum"]
+SMALLEST = 0.02  # what is left of a step where annealing has ended
 StepName = Annotated[str, AfterValidator(STEP_RULES.check)]
 
 
@@ -73,6 +74,23 @@ class Method(Checked):
     batch: int = Field(100, ge=1, description="examples of a minibatch; all of them where an agent has fewer")
     step: StepName = Field("ema-adagrad", description="step rule, with an empty memory at each visit")
     step_size: float = Field(1e-3, gt=0, le=1e30, allow_inf_nan=False, description="epsilon of the step rule")
+    anneal_over: int | None = Field(
+        None, ge=1, description="rounds over which steps shrink evenly, to a fiftieth; they stay whole if left out"
+    )
+    anneal_from: int = Field(0, ge=0, description="rounds that are done before these begin")
+
+    def size_in(self, round: int) -> float:
+        """The step's size in a round, counted from 0."""
+        if self.anneal_over is None:
+            return self.step_size
+        left = 1 - (round - self.anneal_from) / self.anneal_over
+        return self.step_size * min(1.0, max(SMALLEST, left))
+
+    def annealed_anew(self, start: int, rounds: int | None) -> Self:
+        """The same method for rounds after training: steps are whole again, and shrink over these; never, if None."""
+        if self.anneal_over is None:
+            return self
+        return self.model_copy(update={"anneal_from": start, "anneal_over": rounds})
 
     def check(self, prior: Prior) -> None:
         """Refuse a problem that the settings do not fit, before any work is done."""
@@ -154,13 +172,14 @@ class BayesianMethod(Method):
         """What the mean loss is multiplied with: 1/temperature, times N_k if losses are summed."""
         return (len(visit.data) if self.likelihood == "sum" else 1.0) / self.temperature
 
-    def rule(self, weight: float) -> StepRule:
-        """The step rule. The plain step is divided by the weight of the data.
+    def rule(self, weight: float, round: int) -> StepRule:
+        """The step rule of a round. The plain step is divided by the weight of the data.
 
         So it is a learning rate on the mean loss, whatever the number of examples and the temperature; the
         adaptive rules do not see the scale of the target anyway.
         """
-        return step_rule(self.step, self.step_size / weight if self.step == "gradient" else self.step_size)
+        size = self.size_in(round)
+        return step_rule(self.step, size / weight if self.step == "gradient" else size)
 
 
 def _on(device: torch.device, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -36,6 +36,7 @@ class DSGLD(BayesianMethod):
     step_size: float = Field(
         1e-4, gt=0, le=1e30, allow_inf_nan=False, description="epsilon, also the variance of the noise"
     )
+    anneal_over: None = Field(None, description="never: the noise belongs to the step")
 
     def visit(self, visit: Visit) -> Tensor:
         """L Langevin steps."""

@@ -139,7 +139,7 @@ class DSVGD(BayesianMethod):
             gradient = visit.model.loss_gradient(particles, x, y, scale=-weight, out=buffer, **next(weights))
             return self.contributes.add_cavity_score(gradient, particles, visit, self)
 
-        return svgd(visit.particles, score, self.make_kernel(), self.rule(weight), self.local_steps)
+        return svgd(visit.particles, score, self.make_kernel(), self.rule(weight, visit.round), self.local_steps)
 
     def settle(self, visit: Visit, applied: Tensor) -> Memory:
         """Bring the factor t_k up to date with what was applied."""

@@ -64,7 +64,8 @@ class ForgetSVGD(DSVGD):
     @classmethod
     def of(cls, method: Method, guarded: bool) -> Self:
         """For a run that was trained with `method`; without guards it is the letter's."""
-        return cls(**method.model_dump() | ({} if guarded else LETTER), guarded=guarded)
+        whole = method.annealed_anew(0, None).model_dump()  # pushing away is no end of a training
+        return cls(**whole | ({} if guarded else LETTER), guarded=guarded)
 
     @property
     def remembers(self) -> bool:
@@ -100,7 +101,7 @@ class ForgetSVGD(DSVGD):
                 gradient.mul_((log_kde(particles, before, self.kde_bandwidth) > limit)[:, None])
             return add_log_kde_score(gradient, particles, before, self.kde_bandwidth)
 
-        return svgd(visit.particles, score, self.make_kernel(), self.rule(weight), self.local_steps)
+        return svgd(visit.particles, score, self.make_kernel(), self.rule(weight, visit.round), self.local_steps)
 
     def settle(self, visit: Visit, applied: Tensor) -> Memory:
         """The anchor stays as it was; as the letter writes it, t_k is brought up to date."""

@@ -41,6 +41,7 @@ class QLSD(BayesianMethod):
     step_size: float = Field(
         1e-6, gt=0, le=1e30, allow_inf_nan=False, description="epsilon, also the variance of the noise"
     )
+    anneal_over: None = Field(None, description="never: the noise belongs to the step")
     keep: float = Field(1.0, gt=0, le=1, description="fraction of the entries that the agent's thinning leaves")
 
     def visit(self, visit: Visit) -> Tensor:

@@ -48,4 +48,4 @@ class CentralSVGD(BayesianMethod):
             gradient = visit.model.loss_gradient(particles, x, y, scale=-weight, out=buffer)
             return gradient.add_(visit.prior.score(particles))
 
-        return svgd(visit.particles, score, kernel, self.rule(weight), self.local_steps)
+        return svgd(visit.particles, score, kernel, self.rule(weight, visit.round), self.local_steps)

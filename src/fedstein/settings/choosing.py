@@ -14,11 +14,12 @@ from typing import Any
 from fedstein.data import SOURCES
 from fedstein.methods import DSVGD, FedAvg, Method
 from fedstein.protocol.uplink import Uplink
+from fedstein.settings.schema import Config
 
 __all__ = ["Choice", "choose", "choose_parts"]
 
 _CLASSES = ("categorical", "bernoulli")  # likelihoods whose gradients have a known scale
-_ALIKE, _UNLIKE = 0.2, 0.05  # plain steps, for agents whose data is alike or not
+_ALIKE, _UNLIKE = 0.2, 0.1  # plain steps, for agents whose data is alike or not
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,21 @@ def choose(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Choice]]:
     return filled, choices
 
 
-def choose_parts(method: Method, uplink: Uplink, likelihood: str) -> tuple[Method, Uplink]:
+def choose_parts(method: Method, uplink: Uplink, likelihood: str, rounds: int) -> tuple[Method, Uplink]:
     """The same for what was made in Python: what its maker left out is chosen.
 
     Args:
         method: as it was made.
         uplink: likewise.
         likelihood: its name.
+        rounds: of the training.
     """
     if type(method) not in (DSVGD, FedAvg):
         return method, uplink
     given = {"name": method.name} | {key: getattr(method, key) for key in method.model_fields_set}
     budget = {key: getattr(uplink, key) for key in uplink.model_fields_set}
-    table = {"data": {"name": "given"}, "likelihood": {"name": likelihood}, "method": given, "uplink": budget}
-    filled, _ = choose(table)
+    parts = {"data": {"name": "given"}, "likelihood": {"name": likelihood}, "method": given, "uplink": budget}
+    filled, _ = choose({"rounds": rounds, **parts})
     del filled["method"]["name"]
     return type(method)(**filled["method"]), Uplink(**filled["uplink"])
 
@@ -88,6 +90,8 @@ def _choices(table: dict[str, Any]) -> Iterator[Choice]:
             if kernel != "none" and isinstance(particles, int):
                 size *= particles  # the kernel takes a mean over particles
             yield Choice("method.step_size", size, f"the agents' data is {whom}")
+            if not alike and type(rounds := table.get("rounds", Config.model_fields["rounds"].default)) is int:
+                yield Choice("method.anneal_over", rounds, "with steps that shrink it ends between unlike agents")
     if table.get("uplink", {}).get("budget") is not None:
         yield Choice("uplink.entries", "adaptive", "entropy coding: as many entries as fit into the budget")
         if not linear:

@@ -37,4 +37,5 @@ class FedProx(Method):
             gradient = visit.model.loss_gradient(particles, x, y, scale=-1.0, out=buffer)
             return gradient.sub_(particles - visit.particles, alpha=self.proximal)
 
-        return svgd(visit.particles, descent, NoKernel(), step_rule(self.step, self.step_size), self.local_steps)
+        rule = step_rule(self.step, self.size_in(visit.round))
+        return svgd(visit.particles, descent, NoKernel(), rule, self.local_steps)

@@ -172,7 +172,7 @@ def _relearn(audit: Audit, model: Model, target: float) -> int:
     some = data.take(torch.arange(0, len(data), -(-len(data) // 2000)))
     link = config.uplink.link(config.method, problem.dim)
     everyone = range(len(problem.holdings.agents))
-    schedule = config.schedule.model_copy(update={"order": "round-robin"})
+    schedule, method = config.schedule.model_copy(update={"order": "round-robin"}), config.method.annealed_anew(0, None)
     lower = problem.task.model.likelihood.lower_is_better(problem.task.model.likelihood.headline[0])
 
     def is_back(particles: Tensor) -> bool:
@@ -185,7 +185,7 @@ def _relearn(audit: Audit, model: Model, target: float) -> int:
     state = replace(model.state, round=-(-config.rounds // len(everyone)) * len(everyone))
     engine = Local(problem.task, problem.holdings)
     more = rounds(
-        problem.task, problem.holdings, config.method, schedule, config.seed, state, engine, link=link, among=everyone
+        problem.task, problem.holdings, method, schedule, config.seed, state, engine, link=link, among=everyone
     )
     for count, (now, _) in enumerate(islice(more, RELEARN_ROUNDS), start=1):
         if is_back(now.particles):

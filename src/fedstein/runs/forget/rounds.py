@@ -107,7 +107,8 @@ def erasure_rounds(
             yield state, told
     window = config.posterior.length(config.method.particles)
     escrow = config.recording.escrow
-    yield from go_on(config.method, config.schedule, state=state, link=link, escrow=escrow, window=window)
+    repairing = config.method.annealed_anew(erasure.last_visit, erasure.repair or None)
+    yield from go_on(repairing, config.schedule, state=state, link=link, escrow=escrow, window=window)
 
 
 def _let_go(state: State, problem: Problem, method: Method, lineage: Lineage, escrow: bool) -> State:
