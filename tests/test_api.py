@@ -175,11 +175,14 @@ def test_a_request_that_cannot_be_done_is_not_written_down(trained, tmp_path):
 
 def test_in_memory_it_goes_on_too(digits):
     agents, test = digits
-    short = fs.train(module(), agents, rounds=3, test=test, evaluate_every=2)
+    method = fs.DSVGD(anneal_over=9)  # what would be chosen is the rounds
+    short = fs.train(module(), agents, method=method, rounds=3, test=test, evaluate_every=2)
     longer = short.resume(rounds=6)
-    whole = fs.train(module(), agents, rounds=6, test=test, evaluate_every=2)
+    whole = fs.train(module(), agents, method=method, rounds=6, test=test, evaluate_every=2)
     assert torch.equal(longer.particles, whole.particles)
     assert [line["round"] for line in longer.history] == [2, 3, 4, 6]
+    chosen = fs.train(module(), agents, rounds=3, test=test)
+    assert (chosen.config.method.anneal_over, chosen.resume(rounds=6).config.method.anneal_over) == (3, 6)
     assert short.rounds == 3
     with pytest.raises(fs.UserError, match="needs a run folder"):
         short.forget([0])

@@ -25,9 +25,7 @@ def mlp():
 
 
 def test_train_and_predict(digits, agents):
-    run = fedstein.train(
-        mlp(), agents, rounds=60, method=DSVGD(particles=5, step_size=3e-3), test=(digits.test.x, digits.test.y)
-    )
+    run = fedstein.train(mlp(), agents, rounds=60, method=DSVGD(particles=5), test=(digits.test.x, digits.test.y))
     assert run.metrics["accuracy"] > 0.9
     assert run.metrics["nll"] < 0.4
     assert [entry["round"] for entry in run.history] == [50, 60]
@@ -39,9 +37,7 @@ def test_train_and_predict(digits, agents):
 
 def test_a_cnn_learns(digits, agents):
     cnn = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
-    run = fedstein.train(
-        cnn, agents, rounds=40, method=DSVGD(particles=3, step_size=5e-3), test=(digits.test.x, digits.test.y)
-    )
+    run = fedstein.train(cnn, agents, rounds=60, method=DSVGD(particles=3), test=(digits.test.x, digits.test.y))
     assert run.metrics["accuracy"] > 0.85
 
 
@@ -69,7 +65,7 @@ def test_divergence_says_where_and_keeps_the_last_good_state(tmp_path, agents):
     keep = Keep()
     spoilt = [*agents[:3], (torch.as_tensor(agents[3][0]) * 1e30, agents[3][1]), agents[4]]
     logistic = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    terms = {"method": FedAvg(step="gradient", step_size=1e10), "watchers": [keep]}
+    terms = {"method": FedAvg(step="gradient", step_size=1e10, anneal_over=9), "watchers": [keep]}
     with pytest.raises(DivergedError, match=r"round 4, agent 3, .*step_size = 1e.10"):
         fedstein.train(logistic, spoilt, rounds=9, **terms, out=tmp_path / "run")
     assert keep.state.round == 3

@@ -40,6 +40,8 @@ CASES: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "fashion-mnist, iid, no hidden layer": ([*FMNIST, "model.hidden=[]"], ("1.0d",)),
     "fashion-mnist, dirichlet 0.1, no hidden layer": ([*FMNIST, *UNLIKE, "model.hidden=[]"], ("1.0d",)),
     "fashion-mnist, iid, two hidden layers": ([*FMNIST, "model.hidden=[200, 100]"], ("0.2d",)),
+    "fashion-mnist, iid, 1,000 rounds": (FMNIST, ("0.2d", "1.0d")),
+    "fashion-mnist, dirichlet 0.1, 1,000 rounds": ([*FMNIST, *UNLIKE], ("0.2d", "1.0d")),
     "digits, iid": (DIGITS, ("0.2d", "1.0d")),
     "digits, dirichlet 0.1": ([*DIGITS, *UNLIKE], ("1.0d",)),
 }
@@ -71,7 +73,10 @@ CANDIDATES: dict[str, list[str]] = {
     **{f"one chain, linear factors, step {size}": [*ONE, "uplink.entries=adaptive", "method.factor=linear",
                                                    f"method.step_size={size}"] for size in (0.1, 0.2)},
 }  # fmt: skip
-
+SHRINKING = [f"one chain, step {size}, 20 local steps, shrinking" for size in (0.05, 0.1, 0.2)]
+CANDIDATES |= {
+    name: [*CANDIDATES[name.removesuffix(", shrinking")], f"method.anneal_over={ROUNDS}"] for name in SHRINKING
+}
 
 EVERYWHERE = [
     *(f"one chain, step {size}, 20 local steps" for size in (0.05, 0.1, 0.2)),
@@ -86,26 +91,33 @@ def jobs() -> Iterator[tuple[str, str, str]]:
     """Case, budget, candidate."""
     cases = [(case, budget) for case, (_, budgets) in CASES.items() for budget in budgets]
     for case, budget in sorted(cases, key=lambda one: one not in ALL):
-        for candidate in CANDIDATES if (case, budget) in ALL else EVERYWHERE:
+        if "1,000" in case:
+            candidates = [f"one chain, step {size}, {steps} local steps" for steps in (20, 40) for size in (0.1, 0.2)]
+            candidates += SHRINKING
+        else:
+            candidates = list(CANDIDATES) if (case, budget) in ALL else [*EVERYWHERE, *SHRINKING]
+        for candidate in candidates:
             yield case, budget, candidate
 
 
 def run(job: tuple[str, str, str]) -> dict[str, Any]:
     """One training."""
     case, budget, candidate = job
+    rounds = 2 * ROUNDS if "1,000" in case else ROUNDS
+    candidates = [line.replace(f"anneal_over={ROUNDS}", f"anneal_over={rounds}") for line in CANDIDATES[candidate]]
     config = make_config(
         overrides=[
-            *CASES[case][0], *CANDIDATES[candidate], f"uplink.budget={budget}", "threads=1",
-            "evaluation.split=validation", f"rounds={ROUNDS}",
+            *CASES[case][0], *candidates, f"uplink.budget={budget}", "threads=1",
+            "evaluation.split=validation", f"rounds={rounds}",
         ]
     )  # fmt: skip
     problem = prepare(config, Lineage())
     began = time.process_time()
-    line: dict[str, Any] = {"case": case, "budget": budget, "candidate": candidate, "rounds": ROUNDS}
+    line: dict[str, Any] = {"case": case, "budget": budget, "candidate": candidate, "rounds": rounds}
     try:
         trained = fit(
-            problem.task, problem.holdings, problem.evaluate, config.method, rounds_to_do=ROUNDS,
-            schedule=config.schedule, seed=config.seed, evaluate_every=ROUNDS, posterior=config.posterior,
+            problem.task, problem.holdings, problem.evaluate, config.method, rounds_to_do=rounds,
+            schedule=config.schedule, seed=config.seed, evaluate_every=rounds, posterior=config.posterior,
             link=config.uplink.link(config.method, problem.dim),
         )  # fmt: skip
     except DivergedError as error:
@@ -121,7 +133,7 @@ def table() -> None:
     """Accuracy / NLL of every candidate in every case."""
     lines = [json.loads(line) for line in RESULTS.read_text().splitlines()]
     found = {(line["case"], line["budget"], line["candidate"]): line for line in lines}
-    print(f"Accuracy / ECE / NLL on validation data after {ROUNDS} rounds, seed 0: window (last particles).\n")
+    print(f"Accuracy / ECE / NLL, {ROUNDS} rounds where nothing else is said.\n")
     for case, (_, budgets) in CASES.items():
         for budget in budgets:
             print(f"### {case}, R_u = {budget}\n\n| candidate | window | last |\n|---|---|---|")

@@ -373,7 +373,7 @@ class Run:
         done = self._trained.state.round
         wanted = self.config.rounds if rounds is None else rounds
         check_rounds(wanted, done, self.config.rounds)
-        config = self.config.model_copy(update={"rounds": wanted})
+        config = self.config.lengthened(wanted)
         history = self._trained.history if self._trained.history[-1]["round"] == done else []
         trained = train_in_memory(config, self.lineage, self._problem, how, self._given, self._trained)
         trained.history = [*history, *(line for line in trained.history if line["round"] > done)]

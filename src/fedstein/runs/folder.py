@@ -69,7 +69,11 @@ def recorded_config(run: Path) -> Recorded | None:
         return None
     asked = [config.get("rounds"), *(event.get("rounds") for event in events if event["event"] == "extended")]
     rounds = [number for number in asked if type(number) is int and 1 <= number <= MOST_ROUNDS]
-    return Recorded(config | {"rounds": rounds[-1] if rounds else None}, rounds[:-1], lineage)
+    now = config | {"rounds": rounds[-1] if rounds else None}
+    method = config.get("method")
+    if isinstance(method, dict) and method.get("anneal_over", 0) == config.get("rounds"):
+        now["method"] = method | {"anneal_over": now["rounds"]}  # as `Config.lengthened` does
+    return Recorded(now, rounds[:-1], lineage)
 
 
 def edits(run: Path) -> list[str]:

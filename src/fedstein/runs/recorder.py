@@ -155,7 +155,7 @@ class Recorder:
             # The journal first: a stop between the two must not look like an edited config.
             self.journal.note("extended", rounds=rounds)
             self.journal.sync()
-            self.config = self.config.model_copy(update={"rounds": rounds})
+            self.config = self.config.lengthened(rounds)
             write(self.path / "config.toml", to_toml(self.config).encode())
         self._tidy(done)
         before = next((event.get("environment") for event in read_journal(self.path) if "environment" in event), None)
@@ -177,7 +177,7 @@ class Recorder:
             return
         expected, before = wanted.config, wanted.rounds_before
         if self.config.rounds in before:  # an extension that was cut short before config.toml was written
-            self.config = self.config.model_copy(update={"rounds": expected["rounds"]})
+            self.config = self.config.lengthened(expected["rounds"])
             write(self.path / "config.toml", to_toml(self.config).encode())
         if changed := wanted.edits(self.config, self.lineage):
             raise UserError(

@@ -102,6 +102,13 @@ class Config(Checked):
         """Whether model and data were given in Python, and cannot be made again from here."""
         return self.data.name == "given"
 
+    def lengthened(self, rounds: int) -> Self:
+        """The same with so many rounds; steps that were to shrink over all of them do so over these."""
+        method = self.method
+        if method.anneal_over == self.rounds:
+            method = method.model_copy(update={"anneal_over": rounds})
+        return self.model_copy(update={"rounds": rounds, "method": method})
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.pretrain.rounds and self.model.features is not None:

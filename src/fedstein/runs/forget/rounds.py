@@ -107,7 +107,7 @@ def erasure_rounds(
             yield state, told
     window = config.posterior.length(config.method.particles)
     escrow = config.recording.escrow
-    repairing = config.method.annealed_anew(erasure.last_visit, erasure.repair or None)
+    repairing = config.method.annealed_anew(erasure.last_visit, config.rounds - erasure.last_visit or None)
     yield from go_on(repairing, config.schedule, state=state, link=link, escrow=escrow, window=window)
 
 
