@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import islice
 
@@ -10,12 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedstein as fs
 from fedstein.engines import Local
 from fedstein.methods import DSGLD, DSVGD, QLSD, FedAvg
 from fedstein.methods.forget_svgd import ForgetSVGD
 from fedstein.methods.svgd import CentralSVGD
 from fedstein.protocol import Schedule
 from fedstein.protocol.server import rounds, start
+from fedstein.runs.folder import edits
 from fedstein.runs.forget.plan import plan_erasure
 from fedstein.runs.forget.rounds import erasure_rounds, first_state
 from fedstein.runs.problem import build_problem
@@ -115,3 +118,21 @@ def test_the_repair_after_an_erasure_is_an_annealing_of_its_own():
     assert torch.equal(ways[0][0], ways[1][0])
     moves = [torch.stack(way).diff(dim=0).norm(dim=(1, 2)) for way in ways]
     assert moves[0][-1] < 0.1 * moves[1][-1]
+
+
+def test_an_extended_run_knows_its_config(tmp_path):
+    config = make_config(overrides=[*DIGITS, "rounds=3", "method.anneal_over=3"])
+    path = tmp_path / "a"
+    fs.train_config(config, path, progress=False)
+    for more in (5, 7):
+        assert fs.open(path).resume(rounds=more, progress=False).config.method.anneal_over == more
+        assert edits(path) == []
+    # A stop between the journal's line and config.toml.
+    with (path / "journal.jsonl").open("a") as journal:
+        journal.write(json.dumps({"time": "2026-01-01T00:00:00+00:00", "event": "extended", "rounds": 9}) + "\n")
+    after = fs.open(path, careful=False).resume(progress=False)
+    assert (after.rounds, after.config.method.anneal_over) == (9, 9)
+    assert edits(path) == []
+    # An annealing of its own stays.
+    fixed = fs.train_config(make_config(overrides=[*DIGITS, "rounds=3", "method.anneal_over=4"]), tmp_path / "b")
+    assert fixed.resume(rounds=6).config.method.anneal_over == 4
