@@ -122,9 +122,10 @@ def run(job: tuple[str, str, str]) -> dict[str, Any]:
         )  # fmt: skip
     except DivergedError as error:
         return line | {"diverged": str(error)}
-    for name, kind in (("window", "window"), ("last", "last"), ("mean", "mean"), ("gaussian", "gaussian")):
+    kinds = {kind: Posterior(kind, scale=1.0) for kind in ("window", "last", "mean", "gaussian")}
+    for name, kind in (kinds | {"doubled": Posterior("window"), "gaussian, doubled": Posterior("gaussian")}).items():
         state = trained.state
-        metrics = problem.evaluate(members(Posterior(kind), state.particles, state.turns, state.round, config.seed))
+        metrics = problem.evaluate(members(kind, state.particles, state.turns, state.round, config.seed))
         line[name] = {key: round(metrics[key], 4) for key in ("accuracy", "ece", "nll")}
     return line | {"cpu_seconds": round(time.process_time() - began, 1)}
 

@@ -165,10 +165,12 @@ def test_spooled_rows_are_those_that_came(dtype):
     assert torch.equal(spooled(iter(torch.split(whole, 7))), whole)
 
 
+METHOD = fedstein.DSVGD(particles=2, local_steps=3, batch=8, anneal_over=9)
+
+
 def _trained(agents, **more):
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    method = fedstein.DSVGD(particles=2, local_steps=3, batch=8)
-    return fedstein.train(module, agents, method=method, rounds=4, progress=False, way="loop", **more)
+    return fedstein.train(module, agents, method=METHOD, rounds=4, progress=False, way="loop", **more)
 
 
 def test_lazy_rows_train_as_tensors_do(monkeypatch):
@@ -187,8 +189,7 @@ def test_augmentation_survives_a_stop_bit_for_bit(tmp_path):
     assert not torch.equal(whole.particles, _trained([Images(seed=k) for k in range(2)], test=Images(seed=9)).particles)
     longer = fedstein.open(tmp_path / "whole").resume(rounds=6)
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    method = fedstein.DSVGD(particles=2, local_steps=3, batch=8)
-    straight = fedstein.train(module, agents, method=method, rounds=6, progress=False, way="loop", test=Images(seed=9))
+    straight = fedstein.train(module, agents, method=METHOD, rounds=6, progress=False, way="loop", test=Images(seed=9))
     assert torch.equal(longer.particles, straight.particles)
 
 

@@ -115,8 +115,10 @@ def test_before_the_first_turn_the_particles_predict():
 
 def test_window_mean_and_last():
     turns = window_of((1.0, 10.0), (2.0, 20.0), (3.0, 60.0))
-    assert members(Posterior(window=10), LAST, turns, 3, 0).flatten().tolist() == [1, 10, 2, 20, 3, 60]
-    assert members(Posterior(window=2), LAST, turns, 3, 0).flatten().tolist() == [2, 20, 3, 60]
+    assert members(Posterior(window=10, scale=1.0), LAST, turns, 3, 0).flatten().tolist() == [1, 10, 2, 20, 3, 60]
+    assert members(Posterior(window=2, scale=1.0), LAST, turns, 3, 0).flatten().tolist() == [2, 20, 3, 60]
+    # Each chain's means are twice as far from their middle, (2, 30), as they were.
+    assert members(Posterior(window=10), LAST, turns, 3, 0).flatten().tolist() == [0, -10, 2, 10, 4, 90]
     assert members(Posterior("mean", window=10), LAST, turns, 3, 0).flatten().tolist() == [2, 30]
     assert torch.equal(members(Posterior("last"), LAST, turns, 3, 0), LAST)
 
@@ -129,7 +131,7 @@ def test_the_gaussian_has_the_windows_mean_and_covariance():
     for round, mean in enumerate(means, start=1):
         turns = turns.after(round, mean, visits=1, agents=1, moved=True, keep=10)
     turns = Turns(turns.whole, count=100)
-    settings = Posterior("gaussian", window=10, draws=1000)
+    settings = Posterior("gaussian", window=10, draws=1000, scale=1.0)
     drawn = torch.cat([members(settings, means[-1], turns, round, 7) for round in range(40)]).double()
     exact = means[:, 0].double().T.cov()
     wanted = 0.5 * exact + 0.5 * torch.diag(exact.diagonal())
@@ -137,10 +139,10 @@ def test_the_gaussian_has_the_windows_mean_and_covariance():
     assert (drawn.mean(0) - means[:, 0].double().mean(0)).abs().max() < 4 * exact.diagonal().max().sqrt() / 200
     assert (drawn.T.cov() - wanted).abs().max() < 4 * error
     twice = members(Posterior("gaussian", window=10, scale=2.0), means[-1], turns, 1, 7)
-    once = members(Posterior("gaussian", window=10), means[-1], turns, 1, 7)
+    once = members(Posterior("gaussian", window=10, scale=1.0), means[-1], turns, 1, 7)
     middle = means.mean(0)
     assert torch.allclose(twice - middle, 2 * (once - middle), atol=1e-6)
-    assert torch.equal(once, members(Posterior("gaussian", window=10), means[-1], turns, 1, 7))  # a derived stream
+    assert torch.equal(twice, members(Posterior("gaussian", window=10), means[-1], turns, 1, 7))  # a derived stream
 
 
 def test_many_chains_need_a_short_window():

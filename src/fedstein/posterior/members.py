@@ -37,7 +37,9 @@ def _last(last: Tensor, means: Tensor, settings: Posterior, generator: torch.Gen
 
 
 def _window(last: Tensor, means: Tensor, settings: Posterior, generator: torch.Generator) -> Tensor:
-    return means.flatten(0, 1)
+    """The turn means of each chain, `posterior.scale` times as far from their middle: they are too near to it."""
+    middle = means.mean(0)
+    return (middle + settings.scale * (means - middle)).flatten(0, 1)
 
 
 def _mean(last: Tensor, means: Tensor, settings: Posterior, generator: torch.Generator) -> Tensor:

@@ -31,13 +31,17 @@ class Posterior(Checked):
     )
     draws: int = Field(10, ge=1, le=1000, description="members that are drawn of each particle's Gaussian")
     scale: float = Field(
-        1.0, ge=0, le=1e3, allow_inf_nan=False, description="what the deviations of that Gaussian are multiplied with"
+        2.0,
+        ge=0,
+        le=1e3,
+        allow_inf_nan=False,
+        description="what deviations from the middle are multiplied with, of the window and of that Gaussian",
     )
 
     if TYPE_CHECKING:  # for who checks types: `from` may stand first, without its name
 
         def __init__(
-            self, from_: str = "window", *, window: int | None = None, draws: int = 10, scale: float = 1.0
+            self, from_: str = "window", *, window: int | None = None, draws: int = 10, scale: float = 2.0
         ) -> None: ...
 
     def length(self, chains: int) -> int:
