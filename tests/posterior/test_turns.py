@@ -117,8 +117,11 @@ def test_window_mean_and_last():
     turns = window_of((1.0, 10.0), (2.0, 20.0), (3.0, 60.0))
     assert members(Posterior(window=10, scale=1.0), LAST, turns, 3, 0).flatten().tolist() == [1, 10, 2, 20, 3, 60]
     assert members(Posterior(window=2, scale=1.0), LAST, turns, 3, 0).flatten().tolist() == [2, 20, 3, 60]
-    # Each chain's means are twice as far from their middle, (2, 30), as they were.
-    assert members(Posterior(window=10), LAST, turns, 3, 0).flatten().tolist() == [0, -10, 2, 10, 4, 90]
+    # Each chain's means are twice as far from their middle, (2, 30), as they were; so are those of one chain by itself.
+    assert members(Posterior(window=10, scale=2.0), LAST, turns, 3, 0).flatten().tolist() == [0, -10, 2, 10, 4, 90]
+    assert members(Posterior(window=10), LAST, turns, 3, 0).flatten().tolist() == [1, 10, 2, 20, 3, 60]
+    one = window_of((10.0,), (20.0,), (60.0,))
+    assert members(Posterior(window=10), LAST[:1], one, 3, 0).flatten().tolist() == [-10, 10, 90]
     assert members(Posterior("mean", window=10), LAST, turns, 3, 0).flatten().tolist() == [2, 30]
     assert torch.equal(members(Posterior("last"), LAST, turns, 3, 0), LAST)
 

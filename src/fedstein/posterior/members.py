@@ -37,9 +37,9 @@ def _last(last: Tensor, means: Tensor, settings: Posterior, generator: torch.Gen
 
 
 def _window(last: Tensor, means: Tensor, settings: Posterior, generator: torch.Generator) -> Tensor:
-    """The turn means of each chain, `posterior.scale` times as far from their middle: they are too near to it."""
+    """The turn means of each chain, `posterior.scale` times as far from their middle, which they are too near to."""
     middle = means.mean(0)
-    return (middle + settings.scale * (means - middle)).flatten(0, 1)
+    return (middle + settings.widening(means.shape[1]) * (means - middle)).flatten(0, 1)
 
 
 def _mean(last: Tensor, means: Tensor, settings: Posterior, generator: torch.Generator) -> Tensor:
@@ -53,7 +53,7 @@ def _gaussian(last: Tensor, means: Tensor, settings: Posterior, generator: torch
 
     with D the deviations from the mean, s^2 their mean square, and sigma = `posterior.scale`.
     """
-    count, middle = len(means), means.mean(0)
+    count, middle, scale = len(means), means.mean(0), settings.widening(means.shape[1])
     if count == 1:
         return middle
     deviations = means - middle
@@ -62,7 +62,7 @@ def _gaussian(last: Tensor, means: Tensor, settings: Posterior, generator: torch
     for _ in range(settings.draws):
         along = torch.randn(count, 1, 1, generator=generator) / (2 * (count - 1)) ** 0.5
         apart = spread * torch.randn(middle.shape, generator=generator)
-        drawn.append(middle + settings.scale * (apart + (along * deviations).sum(0)))
+        drawn.append(middle + scale * (apart + (along * deviations).sum(0)))
     return torch.cat(drawn)
 
 

@@ -30,18 +30,19 @@ class Posterior(Checked):
         None, ge=1, le=1000, description="S, turn means that are kept; if left out, 10, and fewer with many particles"
     )
     draws: int = Field(10, ge=1, le=1000, description="members that are drawn of each particle's Gaussian")
-    scale: float = Field(
-        2.0,
+    scale: float | None = Field(
+        None,
         ge=0,
         le=1e3,
         allow_inf_nan=False,
-        description="what deviations from the middle are multiplied with, of the window and of that Gaussian",
+        description="what deviations from each chain's middle are multiplied with, of the window and of that Gaussian; "
+        "if left out, 2 with one chain, 1 with several",
     )
 
     if TYPE_CHECKING:  # for who checks types: `from` may stand first, without its name
 
         def __init__(
-            self, from_: str = "window", *, window: int | None = None, draws: int = 10, scale: float = 2.0
+            self, from_: str = "window", *, window: int | None = None, draws: int = 10, scale: float | None = None
         ) -> None: ...
 
     def length(self, chains: int) -> int:
@@ -49,3 +50,7 @@ class Posterior(Checked):
         if self.from_ == "last":
             return 0
         return min(10, -(-MEMBERS // chains)) if self.window is None else self.window
+
+    def widening(self, chains: int) -> float:
+        """What deviations are multiplied with. Turn means are too near to each other; several chains are not."""
+        return (2.0 if chains == 1 else 1.0) if self.scale is None else self.scale
