@@ -162,9 +162,10 @@ def test_a_run_keeps_features_with_their_owners_and_an_erasure_purges_them(nets,
 
 def test_a_module_that_was_given_in_python_goes_through_its_frozen_part_once(tmp_path, counted):
     data = [(torch.randn(40, 4, generator=torch.Generator().manual_seed(k)), torch.arange(40) % 2) for k in range(2)]
+    method = fs.DSVGD(particles=3, local_steps=5, batch=10, anneal_over=9)
     run = fs.train(
-        Net(), data, test=data[0], method=fs.DSVGD(particles=3, local_steps=5, batch=10, anneal_over=9), rounds=6, progress=False,
-        out=tmp_path / "a", posterior=fs.Posterior("last"),
+        Net(), data, test=data[0], method=method, rounds=6, progress=False, out=tmp_path / "a",
+        posterior=fs.Posterior("last"),
     )  # fmt: skip
     assert run.particles.shape == (3, 8)
     assert sum(counted) < 4 * 40 + 200  # 60 steps of ten examples by three particles would be 1,800 rows

@@ -98,10 +98,10 @@ def test_after_an_erasure_it_is_told_how_long_it_takes_until_the_window_is_whole
 
 
 def window_of(*values):
-    """Two chains of one parameter; a window of turns with these values."""
+    """Chains of one parameter; a window of turns with these values."""
     turns = Turns()
-    for round, (a, b) in enumerate(values, start=1):
-        turns = turns.after(round, torch.tensor([[a], [b]]), visits=1, agents=1, moved=True, keep=10)
+    for round, value in enumerate(values, start=1):
+        turns = turns.after(round, torch.tensor(value)[:, None], visits=1, agents=1, moved=True, keep=10)
     return Turns(turns.whole, count=100)
 
 
