@@ -23,6 +23,7 @@ if __name__ == "__main__":
                 "data": {"validation": 10_000},
                 "evaluation": {"split": "validation"},
                 "model": {"precision": precision},
+                "posterior": {"from": "last"},
             }
         )
         metrics = fit_config(config).metrics

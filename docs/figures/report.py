@@ -14,13 +14,12 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
-SETTINGS = ["uplink.budget=1.0d", "uplink.feedback=true", "uplink.entries=adaptive", "method.step=gradient",
-            "method.step_size=2.0", "evaluation.every=10"]  # fmt: skip
+SETTINGS = ["uplink.budget=0.2d", "rounds=500", "evaluation.every=20"]
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "one-bit-a-parameter"
+        run = Path(folder) / "thin-link"
         settings = [part for setting in SETTINGS for part in ("--set", setting)]
         subprocess.run(
             [sys.executable, "-m", "fedstein", "train", "--report", "--out", str(run), *settings], check=True

@@ -62,6 +62,7 @@ if __name__ == "__main__":
                         "evaluation": {"split": "validation", "every": 10},
                         "method": {"particles": particles, "step": options.step, "step_size": options.step_size},
                         "uplink": {"budget": "1.0d", "feedback": feedback, **coding},
+                        "posterior": {"from": "last"},
                     }
                 )
                 bills = Bills()

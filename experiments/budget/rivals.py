@@ -41,6 +41,7 @@ if __name__ == "__main__":
                         "evaluation": {"split": "validation", "every": 10},
                         "method": {**method, "step": "gradient", "step_size": size},
                         "uplink": {"budget": "1.0d", **terms},
+                        "posterior": {"from": "last"},
                     }
                 )
                 last = fit_config(config).history[-5:]

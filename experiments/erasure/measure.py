@@ -145,7 +145,8 @@ def whole_network(seeds: int, rows: list[dict[str, object]]) -> None:
     """A small network as a whole (digits, 64-32-10, ten particles, no budget), where nothing is convex."""
     digits = ["data.name=digits", "data.partition=class-pairs", "data.agents=10", "model.hidden=[32]", "rounds=600",
               "method.factor=linear", "method.particles=10", "method.likelihood=mean", "method.temperature=0.1",
-              "method.stiffness=10", "recording.escrow=true", "evaluation.every=1000000"]  # fmt: skip
+              "method.stiffness=10", "recording.escrow=true", "evaluation.every=1000000",
+              "posterior.from=last"]  # fmt: skip
     for seed in range(seeds):
         study = Study(make_config(overrides=[*digits, f"seed={seed}"]))
         reference = study.against(1000 + seed)
@@ -161,7 +162,7 @@ def whole_network(seeds: int, rows: list[dict[str, object]]) -> None:
 def mixture() -> None:
     """Forget-SVGD in one dimension, where the posterior without the agent is known: total variation to it."""
     overrides = ["data.name=synthetic-mixture", "method.factor=kde", "method.particles=50", "method.local_steps=200",
-                 "rounds=20", "evaluation.every=1000"]  # fmt: skip
+                 "rounds=20", "evaluation.every=1000", "posterior.from=last"]  # fmt: skip
     config = make_config(overrides=overrides)
     problem = build_problem(config)
     state = fit_config(config, problem=problem).state

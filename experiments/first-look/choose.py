@@ -31,6 +31,7 @@ if __name__ == "__main__":
                     "data": {"validation": 10_000},
                     "evaluation": {"split": "validation", "every": options.rounds},
                     "method": {"name": name, "step": step, "step_size": size},
+                    "posterior": {"from": "last"},
                 }
             )
             metrics = fit_config(config).metrics

@@ -31,7 +31,9 @@ def measure(rounds: int, seeds: int) -> dict[str, list[list[dict[str, float]]]]:
     for name in METHODS:
         histories[name] = []
         for seed in range(seeds):
-            config = make_config({"seed": seed, "rounds": rounds, "method": CHOSEN[name]})
+            config = make_config(
+                {"seed": seed, "rounds": rounds, "method": CHOSEN[name], "posterior": {"from": "last"}}
+            )
             histories[name].append(fit_config(config).history)
             last = histories[name][-1][-1]
             print(name, "seed", seed, {key: round(last[key], 4) for key in ("round", *METRICS)}, flush=True)

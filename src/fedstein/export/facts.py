@@ -77,6 +77,7 @@ def _model(loaded: Loaded, checkpoint: Checkpoint, network: nn.Module, example: 
     settings = {key: value for key, value in flat(to_table(config)).items() if key.startswith("likelihood.")}
     return {
         "model.particles": str(len(loaded.members)),
+        "model.posterior": config.posterior.from_,
         "model.network": name,
         "model.args": json.dumps(config.model.args),
         "model.learnt_parameters": str(sizes[True]),

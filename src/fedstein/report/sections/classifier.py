@@ -13,7 +13,7 @@ from fedstein.report.page import Page, table, tiles
 from fedstein.report.sections.curves import add_curves
 from fedstein.report.sections.pictures import add_pictures
 from fedstein.report.story import Story
-from fedstein.report.words import human_bytes
+from fedstein.report.words import human_bytes, who_predicts
 from fedstein.runs.evaluation import Loaded
 from fedstein.runs.judge import predict
 from fedstein.store import Checkpoint
@@ -39,8 +39,8 @@ def add_classifier(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: St
                 (f"{scores['epistemic']:.4f}", "mean epistemic uncertainty, nats"),
             ]
         ),
-        f'<p class="note">All of it on {len(labels):,} {config.evaluation.split} examples, with the mixture of all '
-        f"particles after round {checkpoint.round:,}.</p>",
+        f'<p class="note">All of it on {len(labels):,} {config.evaluation.split} examples, with '
+        f"{who_predicts(loaded)} after round {checkpoint.round:,}.</p>",
     )
     page.section("How it learnt", "The first row over rounds, the second over all bits that agents have sent up.")
     add_curves(page, ("accuracy", "nll", "ece"), story.evaluated)

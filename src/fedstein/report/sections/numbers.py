@@ -10,7 +10,7 @@ from fedstein.report.charts import Axis, Chart, Series
 from fedstein.report.page import Page, table, tiles
 from fedstein.report.sections.curves import add_curves
 from fedstein.report.story import Story
-from fedstein.report.words import human_bytes
+from fedstein.report.words import human_bytes, who_predicts
 from fedstein.runs.evaluation import Loaded
 from fedstein.runs.judge import predict
 from fedstein.store import Checkpoint
@@ -38,8 +38,8 @@ def add_numbers(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: Story
                 (f"{float(prediction.epistemic.sqrt().mean()):.4g}", "mean epistemic standard deviation"),
             ]
         ),
-        f'<p class="note">All of it on {len(y):,} {loaded.config.evaluation.split} examples, with the mixture of all '
-        f"particles after round {checkpoint.round:,}.</p>",
+        f'<p class="note">All of it on {len(y):,} {loaded.config.evaluation.split} examples, with '
+        f"{who_predicts(loaded)} after round {checkpoint.round:,}.</p>",
     )
     page.section("How it learnt", "The first row over rounds, the second over all bits that agents have sent up.")
     add_curves(page, ("rmse", "nll", "crps"), story.evaluated)

@@ -6,7 +6,7 @@ from fedstein.metrics.names import NAMES
 from fedstein.report.page import Page, table, tiles
 from fedstein.report.sections.curves import add_curves
 from fedstein.report.story import Story
-from fedstein.report.words import human_bytes
+from fedstein.report.words import human_bytes, who_predicts
 from fedstein.runs.evaluation import Loaded
 from fedstein.store import Checkpoint
 
@@ -29,8 +29,8 @@ def add_plain(page: Page, loaded: Loaded, checkpoint: Checkpoint, story: Story) 
                 (human_bytes(checkpoint.totals.upload_bits), f"sent up in {checkpoint.totals.uploads:,} uploads"),
             ]
         ),
-        f'<p class="note">All of it on the {loaded.config.evaluation.split} examples, with all particles after round '
-        f"{checkpoint.round:,}.</p>",
+        f'<p class="note">All of it on the {loaded.config.evaluation.split} examples, with '
+        f"{who_predicts(loaded)} after round {checkpoint.round:,}.</p>",
     )
     page.section("How it learnt", "The first row over rounds, the second over all bits that agents have sent up.")
     add_curves(page, [name for name in first if name in NAMES], story.evaluated)
