@@ -11,7 +11,8 @@ import torch
 
 from fedstein.data import Holdings
 from fedstein.data.synthetic import GaussianMean, negative
-from fedstein.methods import DSGLD, DSVGD, QLSD, CentralSVGD, Visit
+from fedstein.errors import DivergedError, UserError
+from fedstein.methods import DSGLD, DSVGD, FACTORS, QLSD, CentralSVGD, Visit
 from fedstein.models import Task, TorchModule
 from fedstein.protocol import Schedule
 from fedstein.runs.problem import Problem, build_problem
@@ -83,6 +84,19 @@ def test_linear_factors_reach_the_exact_mean(gaussian):
     method = DSVGD(factor="linear", particles=300, local_steps=20, step_size=0.3, stiffness=1.0)
     particles = run(gaussian_problem(gaussian), method, 100)
     assert gaussian.errors(particles)["posterior_mean_error"] < 0.01
+
+
+def test_settings_that_would_diverge_are_refused_and_those_below_do_not(gaussian, monkeypatch):
+    """The data has next to no curvature here: what overshoots is the pull alone."""
+    problem = gaussian_problem(gaussian)
+    same = {"factor": "linear", "particles": 2, "likelihood": "mean", "temperature": 100.0, "stiffness": 4.0}
+    slow, fast = (DSVGD(**same, local_steps=40, step_size=overshoot / 400) for overshoot in (1.98, 2.5))
+    assert run(problem, slow, 40).abs().max() < 100
+    with pytest.raises(UserError, match=r"must be below 2. Got 2.5: take a step_size below 0.005"):
+        run(problem, fast, 40)
+    monkeypatch.setattr(FACTORS["linear"], "check", lambda *arguments: None)
+    with pytest.raises(DivergedError):
+        run(problem, fast, 40)
 
 
 @pytest.mark.parametrize("agents_per_round", [1, 2])

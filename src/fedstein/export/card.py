@@ -37,7 +37,8 @@ def card(name: str, facts: Facts, metrics: Mapping[str, Any], files: Mapping[str
         f"# {_cell(name)}",
         f"{facts['model.particles']} whole networks that stand together (posterior: "
         f"{_cell(facts['model.posterior'])}), learnt by {_cell(facts['method.name'])} across "
-        f"{_cell(facts['data.agents'])} agents whose data was never pooled. Their mixture is the prediction; where they disagree, the model does not know.",
+        f"{_cell(facts['data.agents'])} agents whose data was never pooled. Their mixture is the prediction; where "
+        "they disagree, the model does not know.",
         "## Files",
         _table(("file", "what is in it"), files),
         "## How to load it",

@@ -40,13 +40,20 @@ class Linear(Factor):
     can_be_taken_back: ClassVar[bool] = True
 
     def check(self, method: DSVGD, prior: Prior) -> None:
-        """It needs the prior's precision, and a pull at least as stiff."""
+        """It needs the prior's precision, a pull at least as stiff, and steps that do not overshoot it."""
         if not isinstance(prior, GaussianPrior):
             raise UserError("The factor 'linear' needs a Gaussian prior: its precision is part of the site.")
         if prior.precision > method.stiffness:
             raise UserError(
                 f"The 'method.stiffness' must be at least the prior's precision 1/std^2 = {prior.precision:g}. "
                 f"Got {method.stiffness:g} instead."
+            )
+        overshoot = method.size_in(0) * method.temperature * method.stiffness  # `rule` divides by the data's weight
+        if method.step == "gradient" and method.likelihood == "mean" and overshoot >= 2:
+            raise UserError(
+                "A plain step would overshoot the pull to the downloaded particle, and each further one more, whatever "
+                "the data is: 'method.step_size' x 'method.temperature' x 'method.stiffness' must be below 2. Got "
+                f"{overshoot:g}: take a step_size below {2 / (method.temperature * method.stiffness):.3g}."
             )
 
     def add_cavity_score(self, to: Tensor, at: Tensor, visit: Visit, method: DSVGD) -> Tensor:
