@@ -137,18 +137,22 @@ def table() -> None:
     print(f"Accuracy / ECE / NLL, {ROUNDS} rounds where nothing else is said.\n")
     for case, (_, budgets) in CASES.items():
         for budget in budgets:
-            print(f"### {case}, R_u = {budget}\n\n| candidate | window | last |\n|---|---|---|")
+            print(f"### {case}, R_u = {budget}\n\n| candidate | window | doubled | last |\n|---|---|---|---|")
             for candidate in CANDIDATES:
                 line = found.get((case, budget, candidate))
                 if line is None:
                     continue
-                cells = ["diverged"] * 2 if "diverged" in line else [_cell(line[key]) for key in ("window", "last")]
-                print(f"| {candidate} | {cells[0]} | {cells[1]} |")
+                cells = [_cell(line.get(key)) for key in ("window", "doubled", "last")]
+                print(
+                    f"| {candidate} | {' | '.join(cells)} |"
+                    if "diverged" not in line
+                    else f"| {candidate} | diverged |"
+                )
             print()
 
 
-def _cell(metrics: dict[str, float]) -> str:
-    return f"{metrics['accuracy']:.3f} / {metrics['ece']:.3f} / {metrics['nll']:.3f}"
+def _cell(metrics: dict[str, float] | None) -> str:
+    return "" if metrics is None else f"{metrics['accuracy']:.3f} / {metrics['ece']:.3f} / {metrics['nll']:.3f}"
 
 
 def main() -> None:
