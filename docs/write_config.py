@@ -23,7 +23,7 @@ def rows(section: str, fields: type[BaseModel]) -> list[str]:
     for name, field in fields.model_fields.items():
         if field.description:
             default = "" if field.is_required() or field.default == "" else cell(field.default)
-            lines.append(f"| `{prefix}{name}` | {default} | {field.description} |")
+            lines.append(f"| `{prefix}{field.alias or name}` | {default} | {field.description} |")
     return [*lines, ""]
 
 

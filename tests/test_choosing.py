@@ -97,13 +97,35 @@ def command(*words):
     return subprocess.run([sys.executable, "-m", "fedstein", *words], capture_output=True, text=True, check=True)
 
 
+def test_explain_tells_the_config_that_a_run_has(tmp_path):
+    words = [
+        "--set",
+        "data.name=digits",
+        "--set",
+        "rounds=2",
+        "--set",
+        "uplink.budget=1.0d",
+        "--set",
+        "model.hidden=[]",
+    ]
+    told = json.loads(command("train", "--explain", "--json", *words).stdout)["config"]
+    command("train", "--json", "--out", str(tmp_path / "a"), *words)
+    written = json.loads(json.dumps(to_table(fs.open(tmp_path / "a").config)))
+    assert {key: told[key] for key in ("method", "uplink", "posterior")} == {
+        key: written[key] for key in ("method", "uplink", "posterior")
+    }
+    assert (written["posterior"]["window"], written["posterior"]["scale"]) == (10, 2.0)
+
+
 def test_explain_says_what_and_why_and_trains_nothing(tmp_path):
     words = ["train", "--explain", "--set", "uplink.budget=0.2d"]
     told = json.loads(command(*words, "--json").stdout)
     assert {line["key"]: line["value"] for line in told["chosen"]} == chosen("uplink.budget=0.2d")
     assert all(line["why"] for line in told["chosen"])
     page = " ".join(command(*words).stdout.split())
-    assert all(word in page for word in ("method.step_size", "0.2", "uplink.feedback", "window of the last 10 turn"))
+    assert all(
+        word in page for word in ("method.step_size", "0.2", "uplink.feedback", "last tenth of all turns, 10 at most")
+    )
     assert not list(tmp_path.iterdir())
     assert [(c.key, c.value) for c in fs.explain(None, "uplink.budget=0.2d")] == list(
         chosen("uplink.budget=0.2d").items()

@@ -126,6 +126,18 @@ def test_window_mean_and_last():
     assert torch.equal(members(Posterior("last"), LAST, turns, 3, 0), LAST)
 
 
+@given(st.integers(1, 12), st.integers(1, 200))
+def test_no_window_needs_a_turn_that_was_let_go(length, count):
+    """Whoever keeps them all and whoever keeps what is needed have the same window, always."""
+    everything, needed = Turns(), Turns()
+    for round in range(1, count + 1):
+        step = {"visits": 1, "agents": 1, "moved": True}
+        everything = everything.after(round, torch.full((1, 1), float(round)), **step, keep=1000)
+        needed = needed.after(round, torch.full((1, 1), float(round)), **step, keep=length).needed(length)
+        assert [turn.last for turn in needed.window(length)] == [turn.last for turn in everything.window(length)]
+        assert len(needed.whole) == needed.meant(length)
+
+
 def test_the_gaussian_has_the_windows_mean_and_covariance():
     """SWAG's covariance is half the diagonal, half the empirical one: what it is beside numpy's."""
     generator = torch.Generator().manual_seed(5)

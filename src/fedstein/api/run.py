@@ -170,7 +170,8 @@ class Run:
                 raise UserError("The 'ood' needs inputs; this is a problem with a known posterior.")
             outside = predict_raw(problem, members, ood, self.config.data, ood_name)
             inside = predict(problem.task.model, members, problem.judge.test.x)
-            metrics["ood_auroc_epistemic"] = ood_auroc(inside.doubt, outside.doubt)
+            if len(members) > 1 or not hasattr(inside, "entropy"):  # one network has no epistemic uncertainty
+                metrics["ood_auroc_epistemic"] = ood_auroc(inside.doubt, outside.doubt)
             if hasattr(inside, "entropy"):
                 metrics["ood_auroc_entropy"] = ood_auroc(inside.entropy, outside.entropy)
         return metrics | ({"shifts": under_shifts(problem, members)} if shifts else {})

@@ -99,12 +99,13 @@ def _explain(config: Config, choices: list[Choice], json: bool) -> None:
 
     from fedstein.settings import to_table
 
+    config = config.model_copy(update={"posterior": config.posterior.whole(config.method.particles)})
     if json:
         chosen = [{"key": one.key, "value": one.value, "why": one.why} for one in choices]
         print_json({"chosen": chosen, "config": to_table(config)})
         return
     if not choices:
-        say("Nothing was chosen: every setting stands as it was given.")
+        say("Nothing was chosen: every setting is as it was given, or as its preset, method or factor has it.")
         return
     table = Table(title="Chosen, because nobody gave them; --set KEY=VALUE gives another", title_justify="left")
     for name in ("setting", "value", "why"):
@@ -114,7 +115,7 @@ def _explain(config: Config, choices: list[Choice], json: bool) -> None:
     show(table)
     window = config.posterior.length(config.method.particles)
     if window:
-        say(f"What predicts: {config.posterior.from_} of the last {window} turn means, once there are so many.")
+        say(f"What predicts: {config.posterior.from_} of the last tenth of all turns, {window} at most.")
 
 
 def tell(run: Run, report: bool, json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -50,6 +50,17 @@ class Posterior(Checked):
         if self.from_ == "last":
             return 0
         return min(10, -(-MEMBERS // chains)) if self.window is None else self.window
+
+    def whole(self, chains: int) -> Self:
+        """With the numbers that were left out, so that they stay what they are."""
+        if self.from_ == "last":
+            return self
+        return self.model_copy(update={"window": self.length(chains), "scale": self.widening(chains)})
+
+    def short(self, chains: int) -> Self:
+        """Without the numbers that it would have anyway."""
+        plain = self.model_copy(update={"window": None, "scale": None})
+        return plain if plain.whole(chains) == self else self
 
     def widening(self, chains: int) -> float:
         """What deviations are multiplied with. Turn means are too near to each other; several chains are not."""

@@ -86,6 +86,10 @@ class Turns:
         """The turns that stand for the posterior; fewer than meant after a beginning or an erasure."""
         return self.whole[-self.meant(length) :] if length else ()
 
+    def needed(self, length: int) -> Turns:
+        """Without the whole turns that no window goes back to, now or later: a window's beginning never goes back."""
+        return replace(self, whole=self.window(length))
+
     def anew(self, length: int) -> int:
         """After how many more turns the window is whole, if it is made anew."""
         more = min(length, 1)

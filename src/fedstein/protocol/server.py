@@ -60,7 +60,7 @@ def rounds(
         escrow: the server keeps the sum of what it applied of each agent.
         patience: how long a round waits.
         absent: agents that did not answer when they were last asked, which nobody waits for; kept up to date.
-        window: turn means that are kept.
+        window: turn means that are kept, at most.
 
     Raises:
         DivergedError: a visit made particles that are not finite. The state before it was yielded already.
@@ -122,7 +122,7 @@ def rounds(
             turns = turns.after(
                 round + 1, particles, visits=len(picked), agents=len(present), moved=bool(last), keep=window,
                 last_only=method.samples,
-            )  # fmt: skip
+            ).needed(window)  # fmt: skip
         state = State(
             round + 1,
             particles,

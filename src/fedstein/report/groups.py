@@ -63,7 +63,8 @@ def read_run(path: Path) -> Compared:
     if not evaluated:
         raise UserError(f"The run '{path}' has no evaluated round yet: there is nothing to compare.")
     checkpoint = load_checkpoint(path)[0]
-    settings = flat(to_table(config)) | _history(load_lineage(path))
+    short = config.model_copy(update={"posterior": config.posterior.short(config.method.particles)})
+    settings = flat(to_table(short)) | _history(load_lineage(path))
     return Compared(path, settings, evaluated, checkpoint.seconds, checkpoint.round)
 
 

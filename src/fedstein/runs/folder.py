@@ -15,7 +15,7 @@ from fedstein.protocol.state import State
 from fedstein.settings import MOST_ROUNDS, Config, differences, make_config, to_table
 from fedstein.store import checkpoints
 from fedstein.store.allowed import check_allowed
-from fedstein.store.checkpoints import Checkpoint
+from fedstein.store.checkpoints import Checkpoint, checkpoint_rounds
 from fedstein.store.features import FEATURE_FILES
 from fedstein.store.journal import erasures_of, read_journal
 from fedstein.store.lineage import Lineage, load_lineage
@@ -147,6 +147,8 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, State]:
             f"The particles of run '{run}' were purged when agents {', '.join(map(str, request['agents']))} were "
             f"forgotten. The model without them is in {request['out']}."
         )
+    if checkpoint_rounds(run):
+        raise UserError(f"No checkpoint of run '{run}' can be used: each has lost a file, or has a damaged one.")
     raise UserError(f"'{run}' has no checkpoint that can be used: it is no run folder, or its run never began.")
 
 
@@ -160,6 +162,11 @@ def load_learnt(run: Path) -> State:
     read_run_config(run)  # is it a run folder at all?
     lineage = lineage_of(run)
     checkpoint, learnt = load_checkpoint(run)
+    if checkpoint.round == 0 < checkpoint_rounds(run)[-1]:
+        raise UserError(
+            f"No checkpoint of run '{run}' after round 0 can be used: each has lost a file, or has a damaged one. "
+            f"'fedstein resume {run}' trains it again."
+        )
     if lineage and checkpoint.round < lineage.newest.end:
         raise UserError(
             f"The erasure in run '{run}' is not finished ({checkpoint.round} of {lineage.newest.end} rounds): its "

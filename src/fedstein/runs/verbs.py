@@ -150,7 +150,8 @@ def written_down(config: Config, problem: Problem) -> Config:
         config.data.model_copy(update=names | dict(problem.data)),
         config.model.model_copy(update=known),
     )
-    return config.model_copy(update={"data": data, "model": model_section})
+    posterior = config.posterior.whole(config.method.particles)
+    return config.model_copy(update={"data": data, "model": model_section, "posterior": posterior})
 
 
 def leaving_out(agents: Sequence[int]) -> Lineage:
@@ -389,6 +390,7 @@ def headline(config: Config, lineage: Lineage, problem: Problem) -> str:
         return (
             f"{last.method} of agents {', '.join(map(str, last.agents))}: {last.rounds} rounds of forgetting, "
             f"{last.repair} of repair by the {agents} agents that stay"
+            + ("; the last particles predict" if config.posterior.from_ == "last" else "")
         )
     partition = "" if data.synthetic or config.is_given or problem.holdings.names else f" ({data.partition})"
     return (

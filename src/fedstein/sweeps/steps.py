@@ -166,7 +166,14 @@ def _as_written_down(planned: Config, there: Config) -> Config:
     model = {} if planned.model.fingerprint else {"fingerprint": there.model.fingerprint}
     if planned.model.way == "auto":
         model["way"] = there.model.way
-    sections = {"data": planned.data.model_copy(update=data), "model": planned.model.model_copy(update=model)}
+    posterior = {
+        key: getattr(there.posterior, key) for key in ("window", "scale") if getattr(planned.posterior, key) is None
+    }
+    sections = {
+        "data": planned.data.model_copy(update=data),
+        "model": planned.model.model_copy(update=model),
+        "posterior": planned.posterior.model_copy(update=posterior),
+    }
     return planned.model_copy(update=sections)
 
 

@@ -28,7 +28,7 @@ def add_agents(page: Page, loaded: Loaded, story: Story) -> None:
         return
     page.section(
         "Agents",
-        f"Metrics are of the final particles, on up to {MOST_EXAMPLES:,} of each agent's own examples.",
+        f"Metrics are of what predicts at the end, on up to {MOST_EXAMPLES:,} of each agent's own examples.",
     )
     words = _words(loaded)
     rows = [_row(agent, data, loaded, story) for agent, data in enumerate(holdings.agents[:MOST_AGENTS])]

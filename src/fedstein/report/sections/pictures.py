@@ -25,11 +25,11 @@ def add_pictures(page: Page, loaded: Loaded, prediction: Prediction, names: list
     config, judge = loaded.config, loaded.problem.judge
     assert judge.test is not None
     doubt, word = prediction.epistemic, "epistemic uncertainty"
-    if config.method.particles == 1:
-        doubt, word = prediction.entropy, "entropy (one particle has no epistemic uncertainty)"
+    if len(loaded.members) == 1:
+        doubt, word = prediction.entropy, "entropy (one network has no epistemic uncertainty)"
     page.section(
         "What it is least sure about",
-        f"The {config.evaluation.split} examples with the highest {word}: the particles disagree most here. Below: "
+        f"The {config.evaluation.split} examples with the highest {word}. Below: "
         "what the model says and whether it is right, its three most probable classes, and its uncertainty.",
     )
     cards = []

@@ -10,6 +10,7 @@ import tomli_w
 from fedstein.report.page import Page, Raw, code, html, table
 from fedstein.report.story import Story
 from fedstein.runs.evaluation import Loaded
+from fedstein.runs.folder import recorded_config
 from fedstein.settings import Config, to_toml
 from fedstein.store import Checkpoint, Lineage
 
@@ -24,7 +25,7 @@ def add_provenance(page: Page, run: Path, loaded: Loaded, checkpoint: Checkpoint
     version = story.environment.get("fedstein")
     commands = (
         f"pip install fedstein{'' if version is None else f'=={version}'}\n"
-        f"{_again(loaded.config, loaded.lineage)}\n"
+        f"{_again(run, loaded.config, loaded.lineage)}\n"
         f"sha256sum again/checkpoints/round-{checkpoint.round:06d}.safetensors"
     )
     history = ["<h2>Lineage</h2>", code(tomli_w.dumps(loaded.lineage.table()))] if loaded.lineage else []
@@ -46,7 +47,7 @@ def add_provenance(page: Page, run: Path, loaded: Loaded, checkpoint: Checkpoint
     )
 
 
-def _again(config: Config, lineage: Lineage) -> str:
+def _again(run: Path, config: Config, lineage: Lineage) -> str:
     """What makes the run again, as lines of a shell; a run that was made in Python is made again there."""
     if not lineage:
         if config.is_given:
@@ -54,7 +55,14 @@ def _again(config: Config, lineage: Lineage) -> str:
                 "# this run was made in Python: it needs the same module and the same data again,\n"
                 "# and the settings below, with out='again'"
             )
-        return "# save the settings below as config.toml\nfedstein train config.toml --out again"
+        recorded = recorded_config(run)
+        first, *later = [*(recorded.rounds_before if recorded else []), config.rounds]
+        begin = "# save the settings below as config.toml\nfedstein train config.toml --out again"
+        if not later or config.method.anneal_over != config.rounds:
+            return begin
+        # Its steps shrank over fewer rounds before it was extended.
+        more = "".join(f"\nfedstein resume again --rounds {rounds}" for rounds in later)
+        return f"{begin} --set rounds={first} --set method.anneal_over={first}{more}"
     last = lineage.newest
     begin = "# repeat the run that this one began from, as PARENT\n"
     if config.is_given:
