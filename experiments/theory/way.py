@@ -174,16 +174,17 @@ class Way:
         )  # fmt: skip
 
     def walk(self, turns: int, coordinates: int = 200, seed: int = 0, skip: int = 50) -> tuple[Turns, Tensor]:
-        """The turns of a run, at most 1,000 of them, and the particle (turns, coordinates) at the end of each."""
+        """The last turns of a run, so many, and the particle (turns, coordinates) at the end of each."""
         task, holdings = self.problem(coordinates, seed)
-        method, schedule, ends = self.method(), Schedule(), []
+        method, schedule, ends, whole = self.method(), Schedule(), [], []
         state, engine = start(task, method, seed), Local(task, holdings)
-        way: Iterator = rounds(task, holdings, method, schedule, seed, state, engine, window=turns)
+        way: Iterator = rounds(task, holdings, method, schedule, seed, state, engine, window=1)
         for state, _ in way:
             if state.round % self.agents == 0:
                 ends.append(state.particles[0, coordinates:])  # the biases
+                whole.append(state.turns.whole[-1])
             if state.turns.count == turns + skip:
-                return state.turns, torch.stack(ends[skip:]).double()
+                return Turns(tuple(whole[skip:]), count=turns + skip), torch.stack(ends[skip:]).double()
         raise AssertionError("a way has no end")
 
     def measured(self, window: int, turns: int = 600, coordinates: int = 200) -> tuple[float, float, float]:

@@ -16,6 +16,7 @@ import pytest
 import tomli_w
 import torch
 
+import fedstein as fs
 from fedstein.errors import RunError, UserError
 from fedstein.protocol.server import start
 from fedstein.runs.evaluation import load_run
@@ -227,7 +228,10 @@ def test_no_checkpoint_left(tmp_path):
         pytest.warns(UserWarning, match="damaged"),
     ):
         Recorder.resume(tmp_path / "run")
-    with pytest.raises(UserError, match="no checkpoint that can be used"), pytest.warns(UserWarning, match="damaged"):
+    with (
+        pytest.raises(UserError, match="each has lost a file"),
+        pytest.warns(UserWarning, match="damaged"),
+    ):
         load_particles(tmp_path / "run")
 
 
@@ -434,3 +438,19 @@ def test_ctrl_c_and_resume_on_the_command_line(tmp_path):
     for name in ("accuracy", "nll", "total_upload_bits", "max_upload_bits", "kept", "rounds"):
         assert json.loads(done.stdout)[name] == alone[name]
     same(tmp_path / "stopped", tmp_path / "alone")
+
+
+def test_a_network_that_was_never_trained_is_not_served(tmp_path):
+    """Whose only other checkpoint is that of round 0."""
+    config = make_config(overrides=[*SETTINGS, "rounds=12", "recording.checkpoint_every=12"])
+    run = fs.train_config(config, tmp_path / "a", progress=False)
+    max((run.path / "checkpoints").glob("turn-*.safetensors")).unlink()
+    with (
+        pytest.raises(UserError, match="after round 0 can be used"),
+        pytest.warns(UserWarning, match="Using the checkpoint before"),
+    ):
+        fs.open(run.path).evaluate()
+    with pytest.warns(UserWarning, match="checkpoint"):
+        again = fs.open(run.path).resume(progress=False)
+    assert again.rounds == 12
+    assert torch.equal(again.particles, run.particles)
