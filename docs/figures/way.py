@@ -22,7 +22,9 @@ from fedstein.settings import choose_config
 from fedstein.store.lineage import Lineage
 
 HERE = Path(__file__).parent
-SETTINGS = ["data.partition=dirichlet", "data.concentration=0.1", "uplink.budget=1.0d", "rounds=1000"]
+# Steps that stay as large as they are: where they shrink, as is chosen, the pulls shrink as well.
+SETTINGS = ["data.partition=dirichlet", "data.concentration=0.1", "uplink.budget=1.0d", "rounds=1000",
+            "method.step_size=0.05", "method.anneal_over=1000000"]  # fmt: skip
 AGENTS = 10
 SHOWN = 60  # rounds of the way, the last ones
 EVERY = 10  # rounds between two points of the curves, half of them in the middle of a turn
